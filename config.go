@@ -1,0 +1,542 @@
+package cart
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/traefik/paerser/types"
+)
+
+// Config is the middleware's dynamic configuration as the user wrote it.
+//
+// Every scalar is text: Traefik's providers hand over text for all of them but one, and text is the only form in which a
+// typing error can still be told from a zero. Durations are written as Traefik writes them: "10s", "1m30s", "30" (seconds).
+type Config struct {
+	// Workers lists the replicas. An empty list is no error: requests get 503 until there is one.
+	Workers []WorkerConfig `json:"workers,omitempty"`
+	// Policy is the rule that picks the replica: threshold (default), leastLoad, roundRobin or random.
+	Policy string `json:"policy,omitempty"`
+	// MaxLoad is the number of requests in flight at which a replica takes no further one. Default 20.
+	MaxLoad string `json:"maxLoad,omitempty"`
+	// Cache tunes the prefix tree and the policy threshold.
+	Cache CacheConfig `json:"cache,omitempty"`
+	// Proxy tunes the exchange with a replica.
+	Proxy ProxyConfig `json:"proxy,omitempty"`
+	// Health tunes the periodic probe of every replica.
+	Health HealthConfig `json:"health,omitempty"`
+	// CircuitBreaker tunes when failing requests take a replica out.
+	CircuitBreaker CircuitBreakerConfig `json:"circuitBreaker,omitempty"`
+	// Endpoints names the paths that CART answers itself.
+	Endpoints EndpointsConfig `json:"endpoints,omitempty"`
+	// LogLevel is debug, info (default), warn or error. Each routing decision is a line at debug.
+	LogLevel string `json:"logLevel,omitempty"`
+	// LogFormat is json (default) or text.
+	LogFormat string `json:"logFormat,omitempty"`
+	// Unknown catches keys that are none of the above; New refuses them.
+	Unknown map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// WorkerConfig is one replica.
+type WorkerConfig struct {
+	// URL is the replica's base address: http or https, host, optional port and base path.
+	URL string `json:"url,omitempty"`
+	// MaxLoad overrides the general maxLoad for this replica. Empty = the general one.
+	MaxLoad string `json:"maxLoad,omitempty"`
+	// LoadPenalty is added to the load when replicas are compared, to send a slower one less. Default 0.
+	LoadPenalty string `json:"loadPenalty,omitempty"`
+	// Headers are set on every request and probe towards this replica, in place of the client's.
+	Headers map[string]string `json:"headers,omitempty"`
+	// APIKeyFile is a file whose trimmed content is sent as "Authorization: Bearer ...". Read when the middleware is built.
+	APIKeyFile string                 `json:"apiKeyFile,omitempty"`
+	Unknown    map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// CacheConfig tunes the prefix tree and the policy threshold. Lengths are in characters (bytes of the request body).
+type CacheConfig struct {
+	// Threshold is the share of the prompt, 0 to 1, that has to be known on a replica to prefer it. Default 0.3.
+	Threshold string `json:"threshold,omitempty"`
+	// MatchAbsThreshold is the known length that suffices whatever its share. Default 8192.
+	MatchAbsThreshold string `json:"matchAbsThreshold,omitempty"`
+	// BalanceAbsThreshold is by how many requests the preferred replica may exceed the least loaded one. Default 5.
+	BalanceAbsThreshold string `json:"balanceAbsThreshold,omitempty"`
+	// BalanceRelThreshold is by what factor it may. Both have to be exceeded to give it up. At least 1, default 1.6.
+	BalanceRelThreshold string `json:"balanceRelThreshold,omitempty"`
+	// MaxTreeSize bounds the tree's nodes. Default 1000000.
+	MaxTreeSize string `json:"maxTreeSize,omitempty"`
+	// MaxTreeBytes bounds the tree's memory. Default 268435456 (256 MiB).
+	MaxTreeBytes string `json:"maxTreeBytes,omitempty"`
+	// EvictionInterval is how often the tree is brought well below its bounds in the background; 0 = only when an insert
+	// would pass a bound. Default 60s.
+	EvictionInterval string `json:"evictionInterval,omitempty"`
+	// DailyCleanupHourUtc is the hour, 0 to 23, at which the whole tree is dropped; -1 (default) = never.
+	DailyCleanupHourUtc string                 `json:"dailyCleanupHourUtc,omitempty"`
+	Unknown             map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// ProxyConfig tunes the exchange with a replica.
+type ProxyConfig struct {
+	// MaxRetries is how many further replicas a request may try while nothing was sent to the client. Default 2.
+	MaxRetries string `json:"maxRetries,omitempty"`
+	// RetryStatuses are the answers worth another replica. Default 408,429,500,502,503,504,529.
+	RetryStatuses []string `json:"retryStatuses,omitempty"`
+	// InitialBackoff is the wait before the first retry. Default 100ms.
+	InitialBackoff string `json:"initialBackoff,omitempty"`
+	// BackoffMultiplier grows the wait from retry to retry. At least 1, default 2.
+	BackoffMultiplier string `json:"backoffMultiplier,omitempty"`
+	// MaxBackoff bounds the wait. Default 5s.
+	MaxBackoff string `json:"maxBackoff,omitempty"`
+	// JitterFactor spreads each wait by up to this share, 0 to 1, both ways. Default 0.25.
+	JitterFactor string `json:"jitterFactor,omitempty"`
+	// ConnectTimeout bounds TCP connect and TLS handshake, nothing else. Default 2s.
+	ConnectTimeout string `json:"connectTimeout,omitempty"`
+	// FirstByteTimeout bounds the wait for a replica's response headers; 0 (default) = none.
+	FirstByteTimeout string `json:"firstByteTimeout,omitempty"`
+	// RequestTimeout bounds the whole exchange, retries included; 0 (default) = none.
+	RequestTimeout string `json:"requestTimeout,omitempty"`
+	// StreamIdleTimeout ends an answer of which nothing has come for that long; 0 = never. Default 5m.
+	StreamIdleTimeout string `json:"streamIdleTimeout,omitempty"`
+	// MaxBodyBytes bounds the body of a routed request; above it 413. Default 67108864 (64 MiB).
+	MaxBodyBytes string `json:"maxBodyBytes,omitempty"`
+	// AddRoutedPeerHeader sends the replica's address as x-routed-peer. Default true.
+	AddRoutedPeerHeader string `json:"addRoutedPeerHeader,omitempty"`
+	// AddDecisionHeaders sends the reason and the matched share as x-cart-reason and x-cart-match. Default false.
+	AddDecisionHeaders string                 `json:"addDecisionHeaders,omitempty"`
+	Unknown            map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// HealthConfig tunes the periodic probe of every replica.
+type HealthConfig struct {
+	// Endpoint is the path, below the replica's base path, that answers 2xx when it is well. Default /health.
+	Endpoint string `json:"endpoint,omitempty"`
+	// Interval is the time between two probes of a replica; 0 = no probes. Default 10s.
+	Interval string `json:"interval,omitempty"`
+	// Timeout bounds one probe. Default 2s.
+	Timeout string `json:"timeout,omitempty"`
+	// FailureThreshold is how many failed probes in a row mark a replica down. Default 3.
+	FailureThreshold string `json:"failureThreshold,omitempty"`
+	// SuccessThreshold is how many good ones in a row bring it back. Default 1.
+	SuccessThreshold string `json:"successThreshold,omitempty"`
+	// Headers are sent with every probe, after the worker's own.
+	Headers map[string]string      `json:"headers,omitempty"`
+	Unknown map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// CircuitBreakerConfig tunes when failing requests take a replica out.
+type CircuitBreakerConfig struct {
+	// FailureThreshold is how many failures in a row open the breaker. Default 5.
+	FailureThreshold string `json:"failureThreshold,omitempty"`
+	// SuccessThreshold is how many successes of the probing state close it. Default 2.
+	SuccessThreshold string `json:"successThreshold,omitempty"`
+	// Timeout is how long it stays open before one request may probe. Default 30s.
+	Timeout string                 `json:"timeout,omitempty"`
+	Unknown map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// EndpointsConfig names the paths that CART answers itself. "" turns one off: the path then goes to a replica.
+type EndpointsConfig struct {
+	// Health answers 200 with the number of usable replicas, 503 when there is none. Default /health.
+	Health string `json:"health,omitempty"`
+	// Workers answers with the state of every replica. Default /workers.
+	Workers string                 `json:"workers,omitempty"`
+	Unknown map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// CreateConfig returns the configuration with every default. Lists and maps stay nil, for Traefik would merge the user's
+// into them; New fills in the default of proxy.retryStatuses.
+func CreateConfig() *Config {
+	return &Config{
+		Policy:  policyThreshold,
+		MaxLoad: "20",
+		Cache: CacheConfig{
+			Threshold:           "0.3",
+			MatchAbsThreshold:   "8192",
+			BalanceAbsThreshold: "5",
+			BalanceRelThreshold: "1.6",
+			MaxTreeSize:         "1000000",
+			MaxTreeBytes:        "268435456",
+			EvictionInterval:    "60s",
+			DailyCleanupHourUtc: "-1",
+		},
+		Proxy: ProxyConfig{
+			MaxRetries:          "2",
+			InitialBackoff:      "100ms",
+			BackoffMultiplier:   "2",
+			MaxBackoff:          "5s",
+			JitterFactor:        "0.25",
+			ConnectTimeout:      "2s",
+			FirstByteTimeout:    "0s",
+			RequestTimeout:      "0s",
+			StreamIdleTimeout:   "5m",
+			MaxBodyBytes:        "67108864",
+			AddRoutedPeerHeader: "true",
+			AddDecisionHeaders:  "false",
+		},
+		Health:         HealthConfig{Endpoint: "/health", Interval: "10s", Timeout: "2s", FailureThreshold: "3", SuccessThreshold: "1"},
+		CircuitBreaker: CircuitBreakerConfig{FailureThreshold: "5", SuccessThreshold: "2", Timeout: "30s"},
+		Endpoints:      EndpointsConfig{Health: "/health", Workers: "/workers"},
+		LogLevel:       "info",
+		LogFormat:      "json",
+	}
+}
+
+// settings is a Config that has been validated: what the rest of the package reads.
+type settings struct {
+	workers []worker
+	policy  string
+
+	threshold    float64
+	matchAbs     int
+	balanceAbs   int
+	balanceRel   float64
+	maxNodes     int
+	maxBytes     int
+	evictEvery   time.Duration
+	cleanupHour  int
+	maxBody      int64
+	peerHeader   bool
+	decisionHead bool
+
+	maxRetries    int
+	retryStatus   map[int]bool
+	backoff       backoff
+	connectWait   time.Duration
+	firstByteWait time.Duration
+	requestWait   time.Duration
+	idleWait      time.Duration
+
+	health       healthSettings
+	breaker      breakerSettings
+	healthPath   string
+	workersPath  string
+	logLevel     string
+	logFormat    string
+	probeHeaders []header
+}
+
+// worker is one validated entry of the list of workers.
+type worker struct {
+	name        string // the address without credentials, as shown to users
+	base        *url.URL
+	maxLoad     int
+	loadPenalty int
+	headers     []header
+}
+
+// header is a header ready to be put into an http.Header: canonical name, value as a slice.
+type header struct {
+	name  string
+	value []string
+}
+
+type backoff struct {
+	initial, max       time.Duration
+	multiplier, jitter float64
+}
+
+type healthSettings struct {
+	endpoint            string
+	interval, timeout   time.Duration
+	failures, successes int
+}
+
+type breakerSettings struct {
+	failures, successes int
+	openFor             time.Duration
+}
+
+// validate turns the user's words into settings, or tells everything that is wrong with them at once.
+func validate(c *Config) (*settings, error) {
+	if c == nil {
+		return nil, fmt.Errorf("invalid configuration: there is none")
+	}
+	p := &parser{}
+	p.unknown("", c.Unknown)
+	s := &settings{
+		policy:    p.oneOf("policy", c.Policy, policyThreshold, policyLeastLoad, policyRoundRobin, policyRandom),
+		logLevel:  p.oneOf("logLevel", c.LogLevel, "debug", "info", "warn", "error"),
+		logFormat: p.oneOf("logFormat", c.LogFormat, "json", "text"),
+	}
+	p.cache(s, &c.Cache)
+	p.proxy(s, &c.Proxy)
+	p.health(s, &c.Health)
+	p.breaker(s, &c.CircuitBreaker)
+	p.unknown("endpoints.", c.Endpoints.Unknown)
+	s.healthPath = p.path("endpoints.health", c.Endpoints.Health, true)
+	s.workersPath = p.path("endpoints.workers", c.Endpoints.Workers, true)
+	if s.healthPath != "" && s.healthPath == s.workersPath {
+		p.fail("endpoints.workers", c.Endpoints.Workers, "a path that differs from endpoints.health")
+	}
+	p.workers(s, c)
+	if len(p.errs) > 0 {
+		return nil, fmt.Errorf("invalid configuration: %s", strings.Join(p.errs, "; "))
+	}
+	return s, nil
+}
+
+// parser reads texts and gathers what is wrong with them.
+type parser struct {
+	errs []string
+}
+
+func (p *parser) cache(s *settings, c *CacheConfig) {
+	p.unknown("cache.", c.Unknown)
+	s.threshold = p.float("cache.threshold", c.Threshold, 0, 1)
+	s.matchAbs = p.integer("cache.matchAbsThreshold", c.MatchAbsThreshold, 0, 1<<30)
+	s.balanceAbs = p.integer("cache.balanceAbsThreshold", c.BalanceAbsThreshold, 0, 1<<20)
+	s.balanceRel = p.float("cache.balanceRelThreshold", c.BalanceRelThreshold, 1, 1000)
+	s.maxNodes = p.integer("cache.maxTreeSize", c.MaxTreeSize, 16, 1<<30)
+	s.maxBytes = p.integer("cache.maxTreeBytes", c.MaxTreeBytes, 64<<10, 1<<40)
+	s.evictEvery = p.duration("cache.evictionInterval", c.EvictionInterval, true)
+	s.cleanupHour = p.integer("cache.dailyCleanupHourUtc", c.DailyCleanupHourUtc, -1, 23)
+}
+
+func (p *parser) proxy(s *settings, c *ProxyConfig) {
+	p.unknown("proxy.", c.Unknown)
+	s.maxRetries = p.integer("proxy.maxRetries", c.MaxRetries, 0, 100)
+	s.retryStatus = p.statuses("proxy.retryStatuses", c.RetryStatuses)
+	s.backoff = backoff{
+		initial:    p.duration("proxy.initialBackoff", c.InitialBackoff, true),
+		max:        p.duration("proxy.maxBackoff", c.MaxBackoff, true),
+		multiplier: p.float("proxy.backoffMultiplier", c.BackoffMultiplier, 1, 100),
+		jitter:     p.float("proxy.jitterFactor", c.JitterFactor, 0, 1),
+	}
+	s.connectWait = p.duration("proxy.connectTimeout", c.ConnectTimeout, false)
+	s.firstByteWait = p.duration("proxy.firstByteTimeout", c.FirstByteTimeout, true)
+	s.requestWait = p.duration("proxy.requestTimeout", c.RequestTimeout, true)
+	s.idleWait = p.duration("proxy.streamIdleTimeout", c.StreamIdleTimeout, true)
+	s.maxBody = int64(p.integer("proxy.maxBodyBytes", c.MaxBodyBytes, 1, 1<<40))
+	s.peerHeader = p.boolean("proxy.addRoutedPeerHeader", c.AddRoutedPeerHeader)
+	s.decisionHead = p.boolean("proxy.addDecisionHeaders", c.AddDecisionHeaders)
+}
+
+func (p *parser) health(s *settings, c *HealthConfig) {
+	p.unknown("health.", c.Unknown)
+	s.health = healthSettings{
+		endpoint:  p.path("health.endpoint", c.Endpoint, false),
+		interval:  p.duration("health.interval", c.Interval, true),
+		timeout:   p.duration("health.timeout", c.Timeout, false),
+		failures:  p.integer("health.failureThreshold", c.FailureThreshold, 1, 1000),
+		successes: p.integer("health.successThreshold", c.SuccessThreshold, 1, 1000),
+	}
+	s.probeHeaders = p.headers("health.headers", c.Headers)
+}
+
+func (p *parser) breaker(s *settings, c *CircuitBreakerConfig) {
+	p.unknown("circuitBreaker.", c.Unknown)
+	s.breaker = breakerSettings{
+		failures:  p.integer("circuitBreaker.failureThreshold", c.FailureThreshold, 1, 1000),
+		successes: p.integer("circuitBreaker.successThreshold", c.SuccessThreshold, 1, 1000),
+		openFor:   p.duration("circuitBreaker.timeout", c.Timeout, false),
+	}
+}
+
+func (p *parser) workers(s *settings, c *Config) {
+	maxLoad := p.integer("maxLoad", c.MaxLoad, 1, 1<<20)
+	seen := map[string]int{}
+	for i := range c.Workers {
+		w := &c.Workers[i]
+		key := "workers[" + strconv.Itoa(i) + "]."
+		p.unknown(key, w.Unknown)
+		one := worker{maxLoad: maxLoad, headers: p.headers(key+"headers", w.Headers)}
+		if w.MaxLoad != "" {
+			one.maxLoad = p.integer(key+"maxLoad", w.MaxLoad, 1, 1<<20)
+		}
+		if w.LoadPenalty != "" {
+			one.loadPenalty = p.integer(key+"loadPenalty", w.LoadPenalty, 0, 1<<20)
+		}
+		if w.APIKeyFile != "" {
+			one.headers = append(one.headers, p.apiKey(key+"apiKeyFile", w.APIKeyFile)...)
+		}
+		one.base = p.workerURL(key+"url", w.URL)
+		if one.base == nil {
+			continue
+		}
+		if user := one.base.User; user != nil {
+			password, _ := user.Password()
+			one.headers = append(one.headers, basicAuth(user.Username(), password))
+			one.base.User = nil
+		}
+		one.name = one.base.String()
+		same := strings.TrimSuffix(strings.TrimSuffix(one.base.Host, ":80"), ":443")
+		id := one.base.Scheme + "://" + same + one.base.EscapedPath()
+		if first, ok := seen[id]; ok {
+			p.fail(key+"url", one.name, "each replica once; workers["+strconv.Itoa(first)+"] is the same")
+			continue
+		}
+		seen[id] = i
+		s.workers = append(s.workers, one)
+	}
+}
+
+// workerURL returns the address with a base path that does not end with a slash, or nil and an error noted.
+func (p *parser) workerURL(key, value string) *url.URL {
+	const allowed = "http:// or https://, a host, an optional port and base path, no query, no fragment"
+	value = strings.TrimSpace(value)
+	u, err := url.Parse(value)
+	if err != nil {
+		// The parser's own message would repeat the value, credentials included.
+		p.fail(key, withoutCredentials(value), allowed)
+		return nil
+	}
+	u.Scheme = strings.ToLower(u.Scheme)
+	u.Host = strings.ToLower(u.Host)
+	port := u.Port()
+	number, err := strconv.Atoi(port)
+	goodPort := port == "" || (err == nil && number > 0 && number < 65536)
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || strings.HasSuffix(u.Host, ":") || !goodPort ||
+		u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "" {
+		p.fail(key, withoutCredentials(value), allowed)
+		return nil
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	u.RawPath = strings.TrimRight(u.RawPath, "/")
+	return u
+}
+
+func (p *parser) headers(key string, values map[string]string) []header {
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	var out []header
+	for _, name := range names {
+		if name == "" || strings.ContainsAny(name, " \t\r\n:\"(),/;<=>?@[\\]{}") || strings.ContainsAny(values[name], "\r\n\x00") {
+			// The value may be a secret: only the name is told.
+			p.fail(key, name, "header names of letters, digits and dashes, values of one line")
+			continue
+		}
+		out = append(out, newHeader(name, values[name]))
+	}
+	return out
+}
+
+func (p *parser) apiKey(key, file string) []header {
+	content, err := os.ReadFile(file)
+	text := strings.TrimSpace(string(content))
+	if err != nil || text == "" || strings.ContainsAny(text, "\r\n\x00") {
+		p.fail(key, file, "a readable file with one key on one line")
+		return nil
+	}
+	return []header{newHeader("Authorization", "Bearer "+text)}
+}
+
+func (p *parser) statuses(key string, values []string) map[int]bool {
+	out := map[int]bool{}
+	if len(values) == 0 {
+		values = []string{"408", "429", "500", "502", "503", "504", "529"}
+	}
+	for _, value := range values {
+		out[p.integer(key, value, 400, 599)] = true
+	}
+	return out
+}
+
+func (p *parser) path(key, value string, mayBeEmpty bool) string {
+	value = strings.TrimSpace(value)
+	if value == "" && mayBeEmpty {
+		return ""
+	}
+	if value != "" && !strings.HasPrefix(value, "/") && !strings.Contains(value, "://") {
+		value = "/" + value
+	}
+	if _, err := url.ParseRequestURI(value); err != nil || !strings.HasPrefix(value, "/") {
+		p.fail(key, value, "a path such as /health")
+	}
+	return value
+}
+
+func (p *parser) duration(key, value string, mayBeZero bool) time.Duration {
+	var d types.Duration
+	err := d.Set(strings.TrimSpace(value))
+	out := time.Duration(d)
+	if err != nil || out < 0 || out > 10000*time.Hour || (out == 0 && !mayBeZero) {
+		allowed := "a duration above 0 such as 10s, 1m30s or 30 (seconds)"
+		if mayBeZero {
+			allowed = "a duration such as 10s, 1m30s or 30 (seconds), 0 to turn it off"
+		}
+		p.fail(key, value, allowed)
+		return time.Second
+	}
+	return out
+}
+
+func (p *parser) integer(key, value string, least, most int) int {
+	n, err := strconv.Atoi(strings.TrimSpace(value))
+	if err != nil || n < least || n > most {
+		p.fail(key, value, "a whole number from "+strconv.Itoa(least)+" to "+strconv.Itoa(most))
+		return least
+	}
+	return n
+}
+
+func (p *parser) float(key, value string, least, most float64) float64 {
+	f, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+	// The comparison is false for NaN as well.
+	if err != nil || !(f >= least && f <= most) {
+		p.fail(key, value, "a number from "+strconv.FormatFloat(least, 'g', -1, 64)+" to "+strconv.FormatFloat(most, 'g', -1, 64))
+		return least
+	}
+	return f
+}
+
+func (p *parser) boolean(key, value string) bool {
+	b, err := strconv.ParseBool(strings.TrimSpace(value))
+	if err != nil {
+		p.fail(key, value, "true or false")
+	}
+	return b
+}
+
+func (p *parser) oneOf(key, value string, allowed ...string) string {
+	for _, a := range allowed {
+		if strings.EqualFold(strings.TrimSpace(value), a) {
+			return a
+		}
+	}
+	p.fail(key, value, "one of "+strings.Join(allowed, ", "))
+	return allowed[0]
+}
+
+func (p *parser) unknown(prefix string, rest map[string]interface{}) {
+	names := make([]string, 0, len(rest))
+	for name := range rest {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		value := strings.TrimSpace(fmt.Sprint(rest[name]))
+		p.fail(prefix+name, value, "no such key; see the list of keys in the README")
+	}
+}
+
+// fail notes that key has a value other than what is allowed.
+func (p *parser) fail(key, value, allowed string) {
+	if len(value) > 80 {
+		value = value[:80] + "..."
+	}
+	p.errs = append(p.errs, key+" = "+strconv.Quote(value)+" is not allowed (want "+allowed+")")
+}
+
+func newHeader(name, value string) header {
+	return header{name: http.CanonicalHeaderKey(name), value: []string{value}}
+}
+
+func basicAuth(user, password string) header {
+	return newHeader("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
+}
+
+// withoutCredentials hides what stands before an @ in an address that could not be read.
+func withoutCredentials(value string) string {
+	if i := strings.LastIndex(value, "@"); i >= 0 {
+		return "..." + value[i:]
+	}
+	return value
+}
