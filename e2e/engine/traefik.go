@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cart-llm/cart/e2e/traefik"
+)
+
+const dynamicFile = "engine.yml"
+
+// traefikEngine is the official binary.
+type traefikEngine struct {
+	*traefik.Traefik
+	plain, tls *http.Client
+}
+
+func startTraefik(t testing.TB) *traefikEngine {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // it may have to be downloaded
+	defer cancel()
+	tr, err := traefik.Start(ctx, traefik.Options{TLS: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &traefikEngine{
+		Traefik: tr,
+		plain:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+		tls: &http.Client{Transport: &http.Transport{
+			TLSClientConfig:   &tls.Config{RootCAs: tr.RootCAs()},
+			ForceAttemptHTTP2: true,
+		}},
+	}
+	t.Cleanup(func() {
+		e.plain.CloseIdleConnections()
+		e.tls.CloseIdleConnections()
+		if err := tr.Stop(); err != nil {
+			t.Errorf("Stop() = %v, want nil", err)
+		}
+	})
+	return e
+}
+
+func (e *traefikEngine) Client() *http.Client    { return e.plain }
+func (e *traefikEngine) ClientTLS() *http.Client { return e.tls }
+
+func (e *traefikEngine) MiddlewareError(name string) string {
+	m, err := e.Middleware(context.Background(), name)
+	if err != nil {
+		return err.Error()
+	}
+	if m.Status == "disabled" && len(m.Errors) == 0 {
+		return "disabled without an error"
+	}
+	return strings.Join(m.Errors, "; ")
+}
+
+func (e *traefikEngine) Reload(s Setup) error {
+	if err := e.Write(dynamicFile, dynamic(s)); err != nil {
+		return err
+	}
+	return e.WaitApplied(context.Background())
+}
+
+func dynamic(s Setup) map[string]any {
+	http := map[string]any{}
+	middlewares, routers, services := map[string]any{}, map[string]any{}, map[string]any{}
+	for name, config := range s.Middlewares {
+		middlewares[name] = map[string]any{"plugin": map[string]any{traefik.Alias: config}}
+	}
+	for name, r := range s.Routers {
+		service := "noop@internal"
+		if r.Plain != "" {
+			service = name
+			servers := []any{map[string]any{"url": r.Plain}}
+			services[name] = map[string]any{"loadBalancer": map[string]any{"servers": servers}}
+		}
+		plain := router(r, service)
+		plain["entryPoints"] = []string{traefik.EntryPoint}
+		secure := router(r, service)
+		secure["entryPoints"] = []string{traefik.EntryPointTLS}
+		secure["tls"] = map[string]any{}
+		routers[name], routers[name+"-tls"] = plain, secure
+	}
+	// An empty map would make Traefik refuse the file.
+	for key, value := range map[string]map[string]any{"middlewares": middlewares, "routers": routers, "services": services} {
+		if len(value) > 0 {
+			http[key] = value
+		}
+	}
+	if len(http) == 0 {
+		return map[string]any{}
+	}
+	return map[string]any{"http": http}
+}
+
+func router(r Router, service string) map[string]any {
+	out := map[string]any{"rule": "PathPrefix(`/`)", "priority": 1 + r.Priority, "service": service}
+	if r.Host != "" {
+		out["rule"] = fmt.Sprintf("Host(`%s`)", r.Host)
+		out["priority"] = 1000 + r.Priority
+	}
+	if r.Middleware != "" {
+		out["middlewares"] = []string{r.Middleware}
+	}
+	return out
+}
