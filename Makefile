@@ -1,0 +1,134 @@
+# CART's commands. `make` lists them; `make test` is all that CI runs. Needs Go, Python 3 with pip or venv, and make;
+# everything fetched or built lands in .cache/ or in Go's own caches.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+GO       ?= go
+PYTHON   ?= python3
+ENGINE   ?=
+RUN      ?=
+KEEP     ?=
+FUZZTIME ?= 30s
+COUNT    ?= 6
+OLD      ?= HEAD
+
+MODULE  := github.com/cart-llm/cart
+ENGINES := $(or $(ENGINE),compiled yaegi traefik)
+# The modules beside the root, as far as they exist.
+NESTED  := $(patsubst %/go.mod,%,$(wildcard cmd/go.mod e2e/go.mod tools/go.mod))
+CACHE   := $(CURDIR)/.cache
+BIN     := $(CACHE)/bin
+GOPATHS := $(CACHE)/gopath
+PHASE   := $(BIN)/phase -state $(CACHE)
+LINT    := $(BIN)/golangci-lint run --allow-parallel-runners
+
+export GOWORK := off
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+export GOLANGCI_LINT_CACHE := $(CACHE)/golangci-lint
+export ENGINE RUN KEEP PYTHON
+
+# --- everyday ---------------------------------------------------------------------------------------------------------
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make e2e ENGINE=compiled|yaegi|traefik RUN=regexp     make fuzz FUZZTIME=$(FUZZTIME)     make demo KEEP=1"
+
+.PHONY: test check
+test: tools ## all checks and all tests: what CI runs
+	@$(PHASE) -reset
+	@{ $(MAKE) --no-print-directory vet && \
+	   $(MAKE) --no-print-directory --keep-going fmt-check lint subset vendor-check unit yaegi nested e2e; } \
+	  2> >(grep -v '^make' >&2); rc=$$?; $(PHASE) -total && exit $$rc
+check: test ## the same as test
+
+.PHONY: fmt fmt-check vet lint
+fmt: ## format all Go files
+	@$(GO_FILES) | xargs -0 gofmt -w
+fmt-check: $(BIN)/phase ## fail on a Go file that is not formatted
+	@$(PHASE) fmt-check -- bash -c 'bad=$$($(GO_FILES) | xargs -0 gofmt -l) && echo "$$bad" && test -z "$$bad"'
+vet: $(BIN)/phase ## go vet in all modules
+	@$(PHASE) vet -- bash -c 'for m in . $(NESTED); do $(GO) -C $$m vet ./... || bad=1; done; exit $${bad:-0}'
+lint: $(BIN)/phase $(BIN)/golangci-lint ## golangci-lint in all modules
+	@$(PHASE) lint -- bash -c '$(LINT) || bad=1; \
+	  for m in $(NESTED); do (cd $$m && $(LINT) -c $(CURDIR)/.golangci.e2e.yml) || bad=1; done; exit $${bad:-0}'
+
+GO_FILES := find . \( -name .cache -o -name vendor -o -name testdata -o -name node_modules \) -prune -o -name '*.go' -print0
+
+# --- tests ------------------------------------------------------------------------------------------------------------
+
+.PHONY: subset unit yaegi nested
+subset: $(BIN)/phase ## the root's Go stays within what Yaegi runs
+	@$(PHASE) -tests subset -- $(GO) test -json -race -run '^TestSubset' .
+unit: $(BIN)/phase ## the root's tests, compiled with -race
+	@$(PHASE) -tests unit -- $(GO) test -json -race -skip '^TestSubset' $(if $(RUN),-run '$(RUN)') .
+yaegi: $(BIN)/phase $(BIN)/yaegi gopath ## the root's tests, interpreted
+	@$(PHASE) -tests yaegi -- env GOPATH=$(GOPATHS) timeout -k 10 600 \
+	  $(BIN)/yaegi test -v $(if $(RUN),-run '$(RUN)') $(MODULE)
+nested: $(BIN)/phase ## the tests of the modules beside the root, without e2e
+	@$(PHASE) -tests nested -- bash -c 'for m in $(filter-out e2e,$(NESTED)); do $(GO) -C $$m test -json ./... || bad=1; done; \
+	  exit $${bad:-0}'
+
+.PHONY: e2e catalog
+e2e: $(addprefix e2e-,$(ENGINES)) ## the end-to-end tests on each engine, or on ENGINE
+e2e-compiled: RACE := -race
+e2e-traefik: traefik
+e2e-%: $(BIN)/phase
+	@$(PHASE) -tests 'e2e $*' -- env ENGINE=$* $(GO) -C e2e test -json -count=1 -timeout 8m $(RACE) $(if $(RUN),-run '$(RUN)') ./...
+catalog: $(BIN)/phase ## what Traefik's plugin catalogue checks
+	@$(PHASE) -tests catalog -- $(GO) -C e2e test -json -count=1 ./catalog
+
+.PHONY: vendor-check
+vendor-check: $(BIN)/phase ## vendor/ is what go.mod says, and go.mod is what the catalogue accepts
+	@$(PHASE) vendor-check -- bash tools/vendor-check $(CACHE)/vendor
+
+# --- deeper -----------------------------------------------------------------------------------------------------------
+
+.PHONY: cover fuzz golden
+cover: ## coverage of the root's tests, function by function
+	@$(GO) test -coverprofile=$(CACHE)/cover.out . && $(GO) tool cover -func=$(CACHE)/cover.out
+fuzz: $(BIN)/phase ## each fuzz target in turn, for FUZZTIME
+	@for f in $$($(GO) test -list '^Fuzz' . | grep '^Fuzz'); do \
+	  $(PHASE) $$f -- $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) . || bad=1; done; exit $${bad:-0}
+golden: ## rewrite the golden files from what the code does now
+	@$(GO) test . -update
+
+.PHONY: bench bench-yaegi bench-cmp
+bench: ## benchmarks, compiled
+	@$(GO) test -run '^$$' -bench '$(or $(RUN),.)' -benchmem .
+bench-yaegi: $(BIN)/yaegi gopath ## benchmarks, interpreted
+	@GOPATH=$(GOPATHS) $(BIN)/yaegi test -run '^$$' -bench '$(or $(RUN),.)' -benchmem $(MODULE)
+bench-cmp: $(BIN)/benchstat ## benchmarks of the commit OLD against the working tree
+	@bash tools/bench-cmp '$(OLD)' '$(or $(RUN),.)' '$(COUNT)' $(CACHE)/bench $(BIN)/benchstat
+
+.PHONY: demo
+demo: ## Traefik with CART before simulated replicas, explained as it runs (KEEP=1: leave it running)
+	@cd e2e && $(GO) run ./demo
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+.PHONY: tools gopath traefik
+tools: $(BIN)/phase $(BIN)/golangci-lint $(BIN)/yaegi ## build the pinned tools into .cache/bin
+traefik: $(BIN)/phase ## fetch the official Traefik into .cache
+	@test -x "$$TRAEFIK_BIN" -o -x $(CACHE)/traefik-3.7.15/bin/traefik || \
+	  $(PHASE) 'fetch traefik' -- bash tools/fetch-traefik $(CACHE)/traefik-3.7.15
+gopath:
+	@mkdir -p $(GOPATHS)/src/$(dir $(MODULE)) && ln -sfn $(CURDIR) $(GOPATHS)/src/$(MODULE)
+
+$(BIN)/phase: $(wildcard tools/phase/*.go)
+	@$(GO) -C tools build -o $@ ./phase
+$(BIN)/golangci-lint: tools/go.mod tools/go.sum | $(BIN)/phase
+	@$(PHASE) 'build golangci-lint' -- $(GO) -C tools build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(BIN)/yaegi: tools/go.mod tools/go.sum | $(BIN)/phase
+	@$(PHASE) 'build yaegi' -- $(GO) -C tools build -o $@ github.com/traefik/yaegi/cmd/yaegi
+$(BIN)/benchstat: tools/go.mod tools/go.sum | $(BIN)/phase
+	@$(PHASE) 'build benchstat' -- $(GO) -C tools build -o $@ golang.org/x/perf/cmd/benchstat
+
+.PHONY: ci clean
+ci: ## what CI runs, its set-up included
+	@bash .ci/run
+clean: ## remove .cache
+	@chmod -R u+w .cache 2>/dev/null; rm -rf .cache
