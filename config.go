@@ -222,7 +222,8 @@ type settings struct {
 
 // worker is one validated entry of the list of workers.
 type worker struct {
-	name        string // the address without credentials, as shown to users
+	name        string   // the address without credentials, as shown to users
+	peer        []string // the name as a header's value
 	base        *url.URL
 	maxLoad     int
 	loadPenalty int
@@ -364,6 +365,7 @@ func (p *parser) workers(s *settings, c *Config) {
 			one.base.User = nil
 		}
 		one.name = one.base.String()
+		one.peer = []string{one.name}
 		same := strings.TrimSuffix(strings.TrimSuffix(one.base.Host, ":80"), ":443")
 		id := one.base.Scheme + "://" + same + one.base.EscapedPath()
 		if first, ok := seen[id]; ok {

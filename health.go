@@ -1,0 +1,126 @@
+package cart
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// healthLoop probes every replica of the pool side by side, each at its interval, until the pool stops. The first probe of
+// a replica follows at once.
+func healthLoop(p *pool) {
+	client := &http.Client{CheckRedirect: noRedirect}
+	client.Transport = &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}
+	due := map[int]time.Time{}
+	for {
+		pause := probeDue(p, client, due, time.Now())
+		timer := time.NewTimer(pause)
+		select {
+		case <-p.stop:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// noRedirect makes a redirect the probe's answer: a login page must not pass for good health.
+func noRedirect(req *http.Request, via []*http.Request) error {
+	return http.ErrUseLastResponse
+}
+
+// probeDue starts the probes whose time has come and returns how long to wait until it looks again. A replica whose probe
+// still runs is not probed a second time.
+func probeDue(p *pool, client *http.Client, due map[int]time.Time, now time.Time) time.Duration {
+	const look = 100 * time.Millisecond // so that a new replica or interval is soon noticed
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	set := p.set
+	if set.health.interval <= 0 {
+		for _, r := range p.replicas {
+			r.up, r.why = true, ""
+		}
+		return look
+	}
+	for _, r := range p.replicas {
+		if r.probing || now.Before(due[r.id]) {
+			continue
+		}
+		due[r.id] = now.Add(set.health.interval)
+		r.probing = true
+		startProbe(p, client, r, set)
+	}
+	if len(due) > 2*len(p.replicas)+16 {
+		for id := range due {
+			if p.byID[id] == nil {
+				delete(due, id)
+			}
+		}
+	}
+	if set.health.interval < look {
+		return set.health.interval
+	}
+	return look
+}
+
+// startProbe probes one replica in the background. It is a function of its own, for closures made in a loop share their
+// variables under Yaegi.
+func startProbe(p *pool, client *http.Client, r *replica, set *settings) {
+	id, w := r.id, r.worker
+	go guard("health probe", func() {
+		why := probe(client, w, set)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if r.id != id {
+			return
+		}
+		if r.probed(why, &p.set.health) {
+			if r.up {
+				p.log.print(levelInfo, "replica is up", "pool", p.name, "replica", w.name)
+			} else {
+				p.log.print(levelWarn, "replica is down", "pool", p.name, "replica", w.name, "why", why)
+			}
+		}
+	})
+}
+
+// probe asks one replica how it is: an empty answer means well.
+func probe(client *http.Client, w *worker, set *settings) (why string) {
+	ctx, cancel := context.WithTimeout(context.Background(), set.health.timeout)
+	defer cancel()
+	base := *w.base
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.String()+set.health.endpoint, nil)
+	if err != nil {
+		return "the probe's address is wrong: " + err.Error()
+	}
+	for _, h := range w.headers {
+		req.Header[h.name] = h.value
+	}
+	for _, h := range set.probeHeaders {
+		req.Header[h.name] = h.value
+	}
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return "no answer to " + set.health.endpoint + " within " + set.health.timeout.String()
+		}
+		// The part before the last colons repeats method and address.
+		text := err.Error()
+		if i := strings.Index(text, "\": "); i >= 0 {
+			text = text[i+3:]
+		}
+		return text
+	}
+	defer res.Body.Close()
+	io.CopyN(io.Discard, res.Body, 64<<10)
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		return set.health.endpoint + " answered " + strconv.Itoa(res.StatusCode)
+	}
+	return ""
+}

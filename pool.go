@@ -1,0 +1,433 @@
+package cart
+
+import (
+	"context"
+	"fmt"
+	"net/http/httputil"
+	"sync"
+	"time"
+)
+
+// pool is what survives a reload: the replicas with their loads, breakers and health, the tree, the counters. There is one
+// for each middleware name; the handlers of all routers that use the middleware share it.
+type pool struct {
+	name string
+	refs int           // handlers that may still use it; guarded by registryMu
+	stop chan struct{} // closed when the last handler has left
+
+	mu       sync.Mutex // guards all below; never held during I/O
+	set      *settings  // the latest
+	config   string     // what set was made of, to tell a changed configuration from a mere reload
+	proxy    *httputil.ReverseProxy
+	log      *logger
+	replicas []*replica
+	draining []*replica // removed, with requests still running
+	byID     map[int]*replica
+	lastID   int
+	tree     *tree
+	sweep    []*node // where the removal of dead claims goes on; nil = none under way
+	turn     int
+	seed     uint64
+	scratch  []candidate
+	in       prompt
+	reasons  map[string]int64
+	refused  map[string]int64
+	retries  int64
+	models   *modelList
+}
+
+// leaveGrace is how long a pool outlives its last handler: Traefik ends the old handlers' context before it builds the
+// new ones, and a reload of a big configuration takes a while.
+var leaveGrace = 10 * time.Second
+
+var (
+	registryMu sync.Mutex
+	registry   = map[string]*pool{}
+)
+
+// join returns the pool of that name, made or adapted to the settings, and keeps it alive until ctx ends. With no settings
+// it only keeps alive what there is, so that a bad configuration costs no state.
+func join(ctx context.Context, name string, set *settings, config string) (*pool, *httputil.ReverseProxy) {
+	registryMu.Lock()
+	defer registryMu.Unlock()
+	p := registry[name]
+	if p == nil {
+		if set == nil {
+			return nil, nil
+		}
+		p = newPool(name, set)
+		registry[name] = p
+		go guard("health loop", func() { healthLoop(p) })
+		go guard("janitor", func() { janitor(p) })
+	}
+	var proxy *httputil.ReverseProxy
+	if set != nil {
+		proxy = p.apply(set, config)
+	}
+	p.refs++
+	go guard("lease", func() { leaveWithContext(ctx, p) })
+	return p, proxy
+}
+
+// leaveWithContext waits for the end of ctx and the grace, then gives the pool up.
+func leaveWithContext(ctx context.Context, p *pool) {
+	<-ctx.Done()
+	time.Sleep(leaveGrace)
+	registryMu.Lock()
+	defer registryMu.Unlock()
+	p.refs--
+	if p.refs == 0 {
+		delete(registry, p.name)
+		close(p.stop)
+	}
+}
+
+// guard runs f and turns a panic into a log line: one in a goroutine of ours would end the whole of Traefik.
+func guard(what string, f func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			newLogger("error", "json").print(levelError, "panic in background work", "work", what, "panic", fmt.Sprint(r))
+		}
+	}()
+	f()
+}
+
+func newPool(name string, set *settings) *pool {
+	return &pool{
+		name:    name,
+		stop:    make(chan struct{}),
+		byID:    map[int]*replica{},
+		tree:    newTree(set.maxNodes, set.maxBytes),
+		seed:    uint64(time.Now().UnixNano()),
+		reasons: map[string]int64{},
+		refused: map[string]int64{},
+	}
+}
+
+// apply brings the pool to the settings, if they changed, and returns the proxy for them.
+func (p *pool) apply(set *settings, config string) *httputil.ReverseProxy {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.set != nil && p.config == config {
+		return p.proxy
+	}
+	old := p.set
+	p.set, p.config = set, config
+	if old == nil || old.logLevel != set.logLevel || old.logFormat != set.logFormat {
+		p.log = newLogger(set.logLevel, set.logFormat)
+	}
+	if old == nil || old.connectWait != set.connectWait || old.firstByteWait != set.firstByteWait {
+		p.proxy = newProxy(newTransport(set), p.log)
+	}
+	p.tree.maxNodes, p.tree.maxBytes = set.maxNodes, set.maxBytes
+	p.setWorkers(set.workers)
+	p.models = nil
+	return p.proxy
+}
+
+// setWorkers makes workers the list of replicas. Those that stay keep all their state, those that go drain, and one that
+// comes back while it drains takes up its load again but none of its claims.
+func (p *pool) setWorkers(workers []worker) {
+	known := map[string]*replica{}
+	for _, r := range p.draining {
+		known[r.worker.name] = r
+	}
+	for _, r := range p.replicas {
+		known[r.worker.name] = r
+	}
+	old := p.replicas
+	p.replicas, p.draining = nil, nil
+	for i := range workers {
+		w := &workers[i]
+		r := known[w.name]
+		if r == nil {
+			r = &replica{draining: true}
+		}
+		if r.draining {
+			p.lastID++
+			r.id, r.up, r.why, r.draining = p.lastID, true, "", false
+			r.misses, r.passes, r.breaker = 0, 0, breaker{}
+		}
+		r.worker = w
+		p.replicas = append(p.replicas, r)
+		delete(known, w.name)
+	}
+	p.byID = map[int]*replica{}
+	for _, r := range p.replicas {
+		p.byID[r.id] = r
+	}
+	for _, r := range known {
+		r.draining = true
+		if r.load > 0 {
+			p.draining = append(p.draining, r)
+		}
+	}
+	// Ids are never reused, so what is left of the claims cannot mislead; the janitor takes them out.
+	if len(old) > 0 && len(known) > 0 {
+		p.sweep = p.tree.all()
+	}
+}
+
+// attempt is one try of an exchange on one replica.
+type attempt struct {
+	replica *replica
+	worker  *worker // as configured when the attempt began
+	id      int     // of the replica when the attempt began
+	probe   bool    // the breaker's probe of half open
+	why     string  // reason of the decision
+	load    int     // of the replica, this request included
+	others  int     // further candidates there were
+	matched int     // characters of the prompt that were known there
+	learned bool    // the tree was taught; stamp and before take it back
+	stamp   int64
+	before  int
+}
+
+// choose picks a replica that ex has not tried yet, takes a place on it and teaches the tree. Without one it returns nil
+// and why not.
+func choose(p *pool, ex *exchange, now int64) (a *attempt, refusal string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	routed := ex.endpoint != endpointOther
+
+	// Candidates of the best grade there is: 0 = fine, 1 = asked to be left alone, 2 = breaker open. The last grade counts
+	// only when no breaker in the whole pool lets a request through.
+	cs, grade, full, allowed := p.scratch[:0], 2, false, false
+	for _, r := range p.replicas {
+		r.slot = -1
+		if !r.up {
+			continue
+		}
+		g := 0
+		if r.breaker.state != breakerClosed && !r.breaker.allows(now) {
+			g = 2
+		} else {
+			allowed = true
+			if r.pushedUntil > now {
+				g = 1
+			}
+		}
+		if g > grade || (len(ex.tried) > 0 && wasTried(ex, r)) {
+			continue
+		}
+		if routed && r.load >= r.worker.maxLoad {
+			full = true
+			continue
+		}
+		if g < grade {
+			for i := range cs {
+				cs[i].replica.slot = -1
+			}
+			grade, cs = g, cs[:0]
+		}
+		r.slot = len(cs)
+		cs = append(cs, candidate{replica: r, load: r.load + r.worker.loadPenalty})
+	}
+	p.scratch = cs
+	if len(cs) == 0 || (grade == 2 && allowed) {
+		if full {
+			return nil, refusedFull
+		}
+		return nil, refusedNone
+	}
+
+	keyed := routed && ex.key != ""
+	if keyed {
+		p.tree.find(ex.space, ex.key)
+		fillMatched(p, cs)
+	}
+	p.turn++
+	p.seed = p.seed*6364136223846793005 + 1442695040888963407
+	p.in.total, p.in.turn, p.in.draw, p.in.set = len(ex.key), p.turn, int(p.seed>>33), ex.set
+	var index int
+	var why string
+	if routed {
+		index, why = ex.policy(cs, &p.in)
+	} else {
+		index, why = leastLoad(cs, p.in.draw, 0), reasonPassthrough
+	}
+	if len(ex.tried) > 0 {
+		why = reasonRetry
+		p.retries++
+	}
+
+	r := cs[index].replica
+	r.load++
+	r.requests++
+	if why == reasonHit {
+		r.hits++
+	}
+	p.reasons[why]++
+	a = &attempt{replica: r, worker: r.worker, id: r.id, why: why, load: r.load, others: len(cs) - 1, matched: cs[index].matched}
+	if r.breaker.state != breakerClosed {
+		a.probe = r.breaker.begin(now)
+	}
+	if keyed {
+		a.stamp, a.before = p.tree.insert(ex.space, ex.key, r.id)
+		a.learned = true
+	}
+	ex.tried = append(ex.tried, r.id)
+	return a, ""
+}
+
+// fillMatched tells the holders among the candidates what of the prompt of the last find they hold. It stops at the
+// longest match that any of them has: no policy asks for more.
+func fillMatched(p *pool, cs []candidate) {
+	t := p.tree
+	found := false
+	if t.part != nil {
+		for _, c := range t.part.claims {
+			if r := p.byID[c.id]; r != nil && r.slot >= 0 {
+				cs[r.slot].matched = t.match
+				found = true
+			}
+		}
+	}
+	for i := len(t.path) - 1; i > 0 && !found; i-- {
+		for _, c := range t.path[i].claims {
+			if r := p.byID[c.id]; r != nil && r.slot >= 0 {
+				cs[r.slot].matched = t.depth[i]
+				found = true
+			}
+		}
+	}
+}
+
+func wasTried(ex *exchange, r *replica) bool {
+	for _, id := range ex.tried {
+		if id == r.id {
+			return true
+		}
+	}
+	return false
+}
+
+// release ends an attempt: its place is free again, the breaker learns how it went, and the tree forgets what it was
+// taught if the replica never began to answer.
+func release(p *pool, ex *exchange, a *attempt, now int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := a.replica
+	r.load--
+	if a.learned && !ex.answered {
+		p.tree.forget(ex.space, ex.key, a.id, a.stamp, a.before)
+	}
+	if ex.pushed > 0 {
+		r.push(now, ex.pushed)
+	}
+	if ex.status >= 500 && ex.result == outcomeFailure && !ex.broken {
+		ex.charges = append(ex.charges, charge{a: a, status: ex.status})
+	} else {
+		p.record(a, ex.result, now)
+	}
+	if ex.next == nil {
+		p.settle(ex, now)
+	}
+	if r.draining && r.load == 0 {
+		p.forgetDrained(r)
+	}
+}
+
+// charge is a failure status that counts against a replica unless a second one answers the same.
+type charge struct {
+	a      *attempt
+	status int
+}
+
+// settle charges the failure statuses of an exchange that is over. The same status from two replicas is the request's own
+// fault. The caller holds the lock.
+func (p *pool) settle(ex *exchange, now int64) {
+	for i := range ex.charges {
+		result := outcomeFailure
+		for j := range ex.charges {
+			if j != i && ex.charges[j].status == ex.charges[i].status {
+				result = outcomeNeutral
+			}
+		}
+		p.record(ex.charges[i].a, result, now)
+	}
+	ex.charges = nil
+}
+
+// record tells the breaker of an attempt's replica how it went. The caller holds the lock.
+func (p *pool) record(a *attempt, result outcome, now int64) {
+	r := a.replica
+	if r.id != a.id {
+		return // removed and back again in the meantime: another life
+	}
+	if result == outcomeFailure {
+		r.failures++
+	} else if result == outcomeSuccess && r.breaker.state == breakerClosed {
+		r.breaker.failures = 0
+		return
+	}
+	last := true
+	for _, o := range p.replicas {
+		if o != r && o.up && o.breaker.allows(now) {
+			last = false
+		}
+	}
+	before := r.breaker.state
+	r.breaker.record(result, a.probe, last, now, &p.set.breaker)
+	if after := r.breaker.state; after != before {
+		p.log.print(levelWarn, "circuit breaker "+after.String(), "pool", p.name, "replica", r.worker.name)
+	}
+}
+
+func (p *pool) forgetDrained(r *replica) {
+	for i := range p.draining {
+		if p.draining[i] == r {
+			p.draining = append(p.draining[:i], p.draining[i+1:]...)
+			return
+		}
+	}
+}
+
+// janitor does the tree's slow work in small steps: claims of removed replicas, leaves long unused, the daily clean-up.
+func janitor(p *pool) {
+	lastDay := -1
+	next := time.Now()
+	for {
+		pause := time.Second
+		if p.tidy(time.Now(), &next, &lastDay) {
+			pause = 2 * time.Millisecond
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-p.stop:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// tidy does one step and says whether there is more to do at once. next is when leaves are to be evicted again.
+func (p *pool) tidy(now time.Time, next *time.Time, lastDay *int) bool {
+	const step = 200 // nodes; about a millisecond interpreted
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now = now.UTC()
+	if p.set.cleanupHour >= 0 && now.Hour() == p.set.cleanupHour && now.YearDay() != *lastDay {
+		*lastDay = now.YearDay()
+		p.tree.clear()
+		p.sweep = nil
+		p.log.print(levelInfo, "tree dropped at its daily hour", "pool", p.name)
+	}
+	if len(p.sweep) > 0 {
+		alive := map[int]bool{}
+		for id := range p.byID {
+			alive[id] = true
+		}
+		p.sweep = p.tree.drop(p.sweep, alive, step)
+		return len(p.sweep) > 0
+	}
+	if p.set.evictEvery > 0 && !now.Before(*next) {
+		// A tenth of air, so that inserts seldom have to evict.
+		if p.tree.shrink(0.9, step) {
+			return true
+		}
+		*next = now.Add(p.set.evictEvery)
+	}
+	return false
+}

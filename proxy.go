@@ -1,0 +1,382 @@
+package cart
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// exchange is one client request and all that is tried to answer it.
+type exchange struct {
+	pool     *pool
+	set      *settings
+	policy   policy
+	client   context.Context // ends when the client leaves
+	endpoint endpoint
+	began    time.Time // when the decision began
+
+	body       []byte // of a routed request
+	buffered   bool   // body holds the whole body
+	replayable bool   // the request can be sent again
+	space, key string
+
+	models      bool   // GET or HEAD /v1/models, whose answer is kept
+	credentials string // shown with it
+	query       bool   // it has a query: not kept
+
+	tried   []int    // ids of the replicas tried so far, the present one included
+	attempt *attempt // the present one
+	next    *attempt // taken for the retry that follows
+
+	// How the present attempt went.
+	answered bool          // response headers came
+	status   int           // of the answer
+	result   outcome       // for the breaker
+	broken   bool          // the transport failed, not the answer
+	pushed   time.Duration // the replica asked to be left alone that long
+	timer    *time.Timer   // bounds the silence of a short answer
+	cancel   func()        // gives the attempt up
+	charges  []charge
+}
+
+// exchangeKey finds the exchange in the context of a request to a replica. A pointer, for Yaegi compares context keys of
+// other types by their shape.
+var exchangeKey = new(int)
+
+// errTryNext makes ReverseProxy drop an answer for which another replica has been taken.
+var errTryNext = errors.New("the answer is worth another replica")
+
+// modelsWait bounds the wait for a list of models, so that a hanging replica does not hold up clients at their start.
+const modelsWait = time.Second
+
+// forward sends the request to one replica after another until one answers, or tells the client that none does.
+func forward(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
+	p := h.pool
+	if ex.set.requestWait > 0 {
+		ctx, cancel := context.WithTimeout(req.Context(), ex.set.requestWait)
+		defer cancel()
+		req = req.WithContext(ctx)
+	}
+	a, refusal := choose(p, ex, time.Now().UnixNano())
+	if a == nil {
+		refuse(p, rw, ex.endpoint, refusals[refusal])
+		return
+	}
+	for {
+		if p.log.debug {
+			logDecision(p, ex, a)
+		}
+		ex.attempt, ex.next = a, nil
+		try(h, rw, req, ex)
+		if ex.next == nil {
+			return
+		}
+		a = ex.next
+		if !pause(req.Context(), wait(&ex.set.backoff, len(ex.tried)-2, drawFloat(p))) {
+			ex.attempt, ex.next = a, nil
+			ex.answered, ex.status, ex.result, ex.broken, ex.pushed = false, 0, outcomeNeutral, false, 0
+			release(p, ex, a, time.Now().UnixNano())
+			fail(rw, req, ex, req.Context().Err())
+			return
+		}
+	}
+}
+
+// try makes one attempt. Whatever way it ends, the panic by which ReverseProxy cuts a broken stream included, the place on
+// the replica is released.
+func try(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
+	a := ex.attempt
+	ex.answered, ex.status, ex.result, ex.broken, ex.pushed, ex.timer = false, 0, outcomeNeutral, false, 0, nil
+	finished := false
+	ctx, cancel := context.WithCancel(context.WithValue(req.Context(), exchangeKey, ex))
+	defer func() {
+		cancel()
+		if ex.timer != nil {
+			ex.timer.Stop()
+		}
+		if !finished {
+			// The answer broke off. It is the replica's fault unless the client left.
+			ex.result, ex.broken = outcomeNeutral, true
+			if ex.client.Err() == nil {
+				ex.result = outcomeFailure
+			}
+		}
+		release(h.pool, ex, a, time.Now().UnixNano())
+	}()
+	out := req.WithContext(ctx)
+	ex.cancel = cancel
+	if ex.buffered {
+		setBody(out, ex.body)
+	} else if ex.replayable {
+		out.Body, out.ContentLength = http.NoBody, 0
+	} else {
+		// The transport closes a body even when it could not connect; the retry still needs it.
+		out.Body = io.NopCloser(req.Body)
+	}
+	if ex.models && a.others > 0 && mayRetry(ex) {
+		ex.timer = time.AfterFunc(modelsWait, cancel)
+	}
+	h.proxy.ServeHTTP(rw, out)
+	finished = true
+}
+
+// setBody gives the request the whole body anew, with the means to send it again on a fresh connection.
+func setBody(out *http.Request, body []byte) {
+	// NewRequest makes body and GetBody natively; an interpreted reader would be called for each block.
+	fresh, err := http.NewRequest(http.MethodPost, "http://replica/", bytes.NewReader(body))
+	if err != nil {
+		return
+	}
+	out.Body, out.GetBody, out.ContentLength = fresh.Body, fresh.GetBody, fresh.ContentLength
+	out.TransferEncoding, out.Trailer = nil, nil
+}
+
+func newTransport(set *settings) *http.Transport {
+	dialer := &net.Dialer{Timeout: set.connectWait, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		TLSHandshakeTimeout:   set.connectWait,
+		ResponseHeaderTimeout: set.firstByteWait,
+		ForceAttemptHTTP2:     true,
+		DisableCompression:    true,
+		MaxIdleConnsPerHost:   256,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		WriteBufferSize:       64 << 10,
+	}
+}
+
+// newProxy returns the one ReverseProxy of a pool. Its hooks find the exchange in the request's context.
+func newProxy(transport *http.Transport, log *logger) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:        rewrite,
+		Transport:      transport,
+		ModifyResponse: modifyResponse,
+		ErrorHandler:   attemptFailed,
+		FlushInterval:  -1,
+		// Broken copies are accounted for by try; Traefik would show them as errors of its own.
+		ErrorLog: slog.NewLogLogger(log.out.Handler(), levelDebug),
+	}
+}
+
+// rewrite aims the request at the replica. The rules for headers are those of Traefik's own services.
+func rewrite(pr *httputil.ProxyRequest) {
+	ex := pr.In.Context().Value(exchangeKey).(*exchange)
+	w := ex.attempt.worker
+	in, out := pr.In, pr.Out
+	u := out.URL
+	u.Scheme, u.Host = w.base.Scheme, w.base.Host
+	if w.base.Path != "" {
+		if in.URL.RawPath != "" || w.base.RawPath != "" {
+			u.RawPath = w.base.EscapedPath() + in.URL.EscapedPath()
+		}
+		u.Path = w.base.Path + in.URL.Path
+	}
+	// ReverseProxy drops what it cannot parse; replicas get the query as it came.
+	u.RawQuery = in.URL.RawQuery
+	// ReverseProxy removes these too, for it cannot know that the entry point has set them.
+	for _, name := range forwardedHeaders {
+		if v, ok := in.Header[name]; ok {
+			out.Header[name] = v
+		}
+	}
+	if ip, _, err := net.SplitHostPort(in.RemoteAddr); err == nil {
+		if prior := in.Header["X-Forwarded-For"]; len(prior) > 0 {
+			ip = strings.Join(prior, ", ") + ", " + ip
+		}
+		out.Header["X-Forwarded-For"] = []string{ip}
+	}
+	for _, h := range w.headers {
+		if h.name == "Host" {
+			out.Host = h.value[0]
+		} else {
+			out.Header[h.name] = h.value
+		}
+	}
+}
+
+var forwardedHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"}
+
+// modifyResponse judges a replica's answer: it takes another replica and returns errTryNext, or lets the answer pass.
+func modifyResponse(res *http.Response) error {
+	ex := res.Request.Context().Value(exchangeKey).(*exchange)
+	a, set, status := ex.attempt, ex.set, res.StatusCode
+	ex.status = status
+	switch {
+	case status < 400:
+		ex.result = outcomeSuccess
+	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529:
+		ex.pushed = retryAfter(res.Header, time.Now())
+	case status >= 500:
+		ex.result = outcomeFailure
+	}
+	if status >= 400 && set.retryStatus[status] && mayRetry(ex) {
+		ex.next, _ = choose(ex.pool, ex, time.Now().UnixNano())
+		if ex.next != nil {
+			return errTryNext
+		}
+	}
+	// A refusal leaves nothing in the replica's cache.
+	ex.answered = status < 400
+	if set.peerHeader {
+		res.Header["X-Routed-Peer"] = a.worker.peer
+	}
+	if set.decisionHead {
+		res.Header["X-Cart-Reason"] = []string{a.why}
+		res.Header["X-Cart-Match"] = []string{strconv.FormatFloat(a.share(len(ex.key)), 'f', 2, 64)}
+	}
+	if ex.models {
+		if status == http.StatusOK && res.Request.Method == http.MethodGet {
+			if err := keepModels(ex.pool, res); err != nil {
+				return err
+			}
+		}
+		if ex.timer != nil {
+			ex.timer.Stop()
+		}
+	}
+	if set.idleWait > 0 && status != http.StatusSwitchingProtocols && res.ContentLength != 0 {
+		if n := res.ContentLength; n > 0 && n <= shortAnswer {
+			// Too short to be worth a call for each block read: the whole of it has to come in that time.
+			ex.timer = time.AfterFunc(set.idleWait, ex.cancel)
+		} else {
+			res.Body = newWatchedBody(res.Body, set.idleWait, ex.cancel)
+		}
+	}
+	return nil
+}
+
+// shortAnswer is the length up to which an answer fits into one read of ReverseProxy's buffer.
+const shortAnswer = 32 << 10
+
+// attemptFailed takes the errors of an attempt: nothing has been sent to the client yet.
+func attemptFailed(rw http.ResponseWriter, req *http.Request, err error) {
+	ex := req.Context().Value(exchangeKey).(*exchange)
+	if err == errTryNext {
+		return
+	}
+	ex.broken = true
+	ex.answered = false
+	if ex.client.Err() != nil {
+		ex.result = outcomeNeutral
+		fail(rw, req, ex, ex.client.Err())
+		return
+	}
+	ex.result = outcomeFailure
+	var dial *net.OpError
+	refused := errors.As(err, &dial) && dial.Op == "dial"
+	if !ex.replayable && !refused && errors.Is(err, io.ErrUnexpectedEOF) {
+		ex.result = outcomeNeutral // the client's upload broke off
+	}
+	p := ex.pool
+	if p.log.debug {
+		p.log.print(levelDebug, "attempt failed", "pool", p.name, "replica", ex.attempt.worker.name, "error", err.Error())
+	}
+	if mayRetry(ex) || (refused && len(ex.tried) <= ex.set.maxRetries) {
+		if ex.next, _ = choose(p, ex, time.Now().UnixNano()); ex.next != nil {
+			return
+		}
+	}
+	fail(rw, req, ex, err)
+}
+
+// mayRetry says whether the request can go to another replica: it can be sent again, tries are left, and its time is not
+// over. Nothing has been sent to the client where this is asked.
+func mayRetry(ex *exchange) bool {
+	return ex.replayable && len(ex.tried) <= ex.set.maxRetries && ex.client.Err() == nil
+}
+
+// fail tells the client that no replica answered.
+func fail(rw http.ResponseWriter, req *http.Request, ex *exchange, err error) {
+	var timeout net.Error
+	switch {
+	case ex.client.Err() != nil:
+		// Nobody reads it; the access log shows that it was the client who left.
+		rw.WriteHeader(statusClientClosed)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		refuse(ex.pool, rw, ex.endpoint, refusals[refusedTimeout])
+	default:
+		refuse(ex.pool, rw, ex.endpoint, refusals[refusedFailed])
+	}
+}
+
+// statusClientClosed is the status by which access logs tell that the client left first.
+const statusClientClosed = 499
+
+// retryAfter reads how long a replica wants to be left alone: seconds or a date; 1 s without it, at most 30 s.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	const most = 30 * time.Second
+	out := time.Second
+	if value := h.Get("Retry-After"); value != "" {
+		if seconds, err := strconv.Atoi(value); err == nil {
+			if seconds > 30 {
+				seconds = 30
+			}
+			out = time.Duration(seconds) * time.Second
+		} else if at, err := http.ParseTime(value); err == nil {
+			out = at.Sub(now)
+		}
+	}
+	if out > most {
+		return most
+	}
+	if out < 0 {
+		return 0
+	}
+	return out
+}
+
+// wait returns the pause before retry n, counted from 0; draw spreads it, 0 to 1.
+func wait(b *backoff, n int, draw float64) time.Duration {
+	d := float64(b.initial) * math.Pow(b.multiplier, float64(n))
+	if d > float64(b.max) {
+		d = float64(b.max)
+	}
+	return time.Duration(d * (1 + b.jitter*(2*draw-1)))
+}
+
+// pause waits and says whether the client is still there.
+func pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// share returns the matched part of a key of that length, 0 to 1.
+func (a *attempt) share(total int) float64 {
+	if total == 0 {
+		return 0
+	}
+	return float64(a.matched) / float64(total)
+}
+
+func logDecision(p *pool, ex *exchange, a *attempt) {
+	micros := int64(0)
+	if !ex.began.IsZero() {
+		micros = time.Since(ex.began).Microseconds()
+	}
+	p.log.print(levelDebug, "decision", "pool", p.name, "reason", a.why, "replica", a.worker.name, "load", a.load,
+		"matched", a.matched, "total", len(ex.key), "attempt", len(ex.tried), "micros", micros)
+}
+
+func drawFloat(p *pool) float64 {
+	return float64(time.Now().UnixNano()%1000) / 1000
+}

@@ -1,0 +1,60 @@
+package cart
+
+import "time"
+
+// replica is one inference server of a pool. All fields but worker's content are guarded by the pool's lock.
+type replica struct {
+	id      int     // its name in the tree; never used twice
+	worker  *worker // replaced, never changed
+	load    int     // requests in flight
+	breaker breaker
+
+	up       bool // by the health probe; a new replica starts up
+	why      string
+	misses   int // failed probes in a row
+	passes   int // good probes in a row
+	probing  bool
+	draining bool // removed from the configuration, requests still running
+
+	slot int // index among the candidates while choose runs, -1 = none
+
+	pushedUntil int64 // nanoseconds of the Unix epoch until which it asked to be left alone
+
+	requests int64 // attempts sent to it
+	hits     int64 // of these, decided as cache_hit
+	failures int64 // attempts that counted against it
+}
+
+// usable says whether a request may go to the replica at now: it is up, its breaker lets the request through, and unless
+// anyLoad is set it has room. The pool's loop over all replicas repeats this rule inline.
+func (r *replica) usable(now int64, anyLoad bool) bool {
+	return r.up && !r.draining && r.breaker.allows(now) && (anyLoad || r.load < r.worker.maxLoad)
+}
+
+// probed takes the result of a health probe: an empty why is a good one. It says whether the replica went up or down.
+func (r *replica) probed(why string, set *healthSettings) (changed bool) {
+	r.probing = false
+	if why != "" {
+		r.why, r.misses, r.passes = why, r.misses+1, 0
+		if r.up && r.misses >= set.failures {
+			r.up = false
+			return true
+		}
+		return false
+	}
+	r.misses, r.passes = 0, r.passes+1
+	if r.up {
+		r.why = ""
+	} else if r.passes >= set.successes {
+		r.up, r.why = true, ""
+		return true
+	}
+	return false
+}
+
+// push notes that the replica asked to be left alone for a while.
+func (r *replica) push(now int64, wait time.Duration) {
+	if until := now + int64(wait); until > r.pushedUntil {
+		r.pushedUntil = until
+	}
+}

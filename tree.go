@@ -1,0 +1,425 @@
+package cart
+
+import (
+	"strings"
+)
+
+// tree is a radix tree over prompts. It knows no replica, only small integer ids that are never used twice. Each node
+// holds the claims of all ids whose prompts run through it, so the holders of the longest match and of every shorter one
+// are found in one walk. It has no lock: its owner serialises the calls.
+//
+// Invariants: a node other than a root has a label of at least one byte, no two kids of a node start with the same byte,
+// an id that claims a node claims its ancestors too, the list of leaves holds exactly the nodes without kids that are no
+// root, most recently used first, and nodes and bytes are the sums over all nodes.
+type tree struct {
+	roots    map[string]*node // by key space
+	maxNodes int
+	maxBytes int
+	nodes    int
+	bytes    int
+	clock    int64       // counts the inserts; the time of use and of claims
+	evicted  int64       // nodes evicted since the start
+	newest   *node       // the leaf used last
+	oldest   *node       // the leaf to evict next
+	claimed  map[int]int // characters claimed by each id
+
+	// The result of the last find, reused from call to call.
+	path  []*node // fully matched nodes from the root down, the root first
+	depth []int   // length of the prompt up to and including each node of path
+	part  *node   // the node whose label the rest of the prompt starts with in part, or nil
+	match int     // length of the longest known prefix
+}
+
+// node is one edge and what hangs on it.
+type node struct {
+	label  string // of a root: its key space
+	parent *node
+	firsts string // the first byte of each kid's label, in the order of kids
+	kids   []*node
+	claims []claim
+	used   int64 // clock when a prompt last ran through
+	newer  *node // neighbours in the list of leaves
+	older  *node
+	listed bool
+	gone   bool
+}
+
+// claim says that the prompt up to the end of a node was sent to a replica.
+type claim struct {
+	id    int
+	stamp int64 // clock of the latest insert
+}
+
+// A node's memory beyond its label: the struct, its size class, one claim, its place in the parent. Measured in
+// BenchmarkTree_memory.
+const nodeBytes = 288
+
+// evictLimit bounds the leaves that one insert evicts, so that no request waits for a big sweep: 64 take about half a
+// millisecond interpreted.
+const evictLimit = 64
+
+func newTree(maxNodes, maxBytes int) *tree {
+	return &tree{roots: map[string]*node{}, claimed: map[int]int{}, maxNodes: maxNodes, maxBytes: maxBytes}
+}
+
+// find walks the prompt down and leaves the result in path, depth, part and match.
+func (t *tree) find(space, key string) {
+	t.path, t.depth, t.part, t.match = t.path[:0], t.depth[:0], nil, 0
+	n := t.roots[space]
+	if n == nil {
+		return
+	}
+	at, end := 0, len(key)
+	t.path = append(t.path, n)
+	t.depth = append(t.depth, 0)
+	for at < end {
+		// Chains are the rule in conversations: look at the first two kids before a call.
+		c := key[at]
+		i := -1
+		if k := len(n.firsts); k > 0 {
+			if n.firsts[0] == c {
+				i = 0
+			} else if k > 1 {
+				if n.firsts[1] == c {
+					i = 1
+				} else if k > 2 {
+					i = strings.IndexByte(n.firsts, c)
+				}
+			}
+		}
+		if i < 0 {
+			break
+		}
+		n = n.kids[i]
+		label := n.label
+		if len(label) <= end-at && key[at:at+len(label)] == label {
+			at += len(label)
+			t.path = append(t.path, n)
+			t.depth = append(t.depth, at)
+			continue
+		}
+		// Bisect the common prefix: comparing slices is native, a loop over bytes is not.
+		low, high := 1, len(label)
+		if high > end-at {
+			high = end - at
+		}
+		for low < high {
+			mid := (low + high + 1) / 2
+			if label[low:mid] == key[at+low:at+mid] {
+				low = mid
+			} else {
+				high = mid - 1
+			}
+		}
+		t.part = n
+		at += low
+		break
+	}
+	t.match = at
+}
+
+// insert claims the prompt of the last find, which must have been for the same space and key, for id. It returns the
+// stamp by which forget knows these claims and the length that id had claimed before, -1 if nothing in this space. What
+// does not fit under the bounds is not learned.
+func (t *tree) insert(space, key string, id int) (stamp int64, before int) {
+	t.clock++
+	now := t.clock
+	before = -1
+	if len(t.path) == 0 {
+		root := &node{label: space}
+		t.roots[space] = root
+		t.nodes++
+		t.bytes += nodeBytes + len(space)
+		t.path = append(t.path, root)
+		t.depth = append(t.depth, 0)
+	}
+	fresh := 0
+	for j, n := range t.path {
+		n.used = now
+		i := len(n.claims) - 1
+		for i >= 0 && n.claims[i].id != id {
+			i--
+		}
+		if i >= 0 {
+			n.claims[i].stamp = now
+			before = t.depth[j]
+		} else {
+			n.claims = append(n.claims, claim{id: id, stamp: now})
+			fresh += len(n.label)
+		}
+	}
+	last := t.path[len(t.path)-1]
+	rest := key[t.match:]
+	if t.part != nil && holds(t.part, id) {
+		before = t.match
+	}
+	if t.part != nil && (rest != "" || before < t.match) {
+		last = t.split(t.part, t.match-t.depth[len(t.depth)-1])
+		last.used = now
+		i := len(last.claims) - 1
+		for i >= 0 && last.claims[i].id != id {
+			i--
+		}
+		if i >= 0 {
+			last.claims[i].stamp = now
+		} else {
+			last.claims = append(last.claims, claim{id: id, stamp: now})
+			fresh += len(last.label)
+		}
+		t.path = append(t.path, last)
+		t.depth = append(t.depth, t.match)
+	}
+	if rest != "" {
+		if last.listed {
+			t.unlist(last)
+		}
+		if limit := t.maxBytes / 8; len(rest) > limit {
+			rest = rest[:limit]
+		}
+		for i := 0; i < evictLimit && t.oldest != nil && (t.nodes+1 > t.maxNodes || t.bytes+nodeBytes+len(rest) > t.maxBytes); i++ {
+			t.evict(t.oldest, last)
+		}
+		if t.nodes+1 <= t.maxNodes && t.bytes+nodeBytes+len(rest) <= t.maxBytes {
+			// A copy, so that the node does not keep the whole prompt alive.
+			leaf := &node{label: strings.Clone(rest), parent: last, used: now, claims: []claim{{id: id, stamp: now}}}
+			last.kids = append(last.kids, leaf)
+			last.firsts += leaf.label[:1]
+			t.nodes++
+			t.bytes += nodeBytes + len(rest)
+			fresh += len(rest)
+			last = leaf
+		}
+	}
+	if fresh > 0 {
+		t.claimed[id] += fresh
+	}
+	if len(last.kids) == 0 {
+		if last.parent == nil {
+			t.removeRoot(last)
+			return now, before
+		}
+		if last.listed {
+			t.unlist(last)
+		}
+		t.list(last, nil)
+	}
+	return now, before
+}
+
+// holds says whether id claims the node.
+func holds(n *node, id int) bool {
+	for _, c := range n.claims {
+		if c.id == id {
+			return true
+		}
+	}
+	return false
+}
+
+// split puts a node for the first length bytes of n's label above n and returns it.
+func (t *tree) split(n *node, length int) *node {
+	upper := &node{
+		label:  n.label[:length],
+		parent: n.parent,
+		firsts: n.label[length : length+1],
+		kids:   []*node{n},
+		claims: append([]claim(nil), n.claims...),
+		used:   n.used,
+	}
+	n.parent.kids[strings.IndexByte(n.parent.firsts, n.label[0])] = upper
+	n.label = n.label[length:]
+	n.parent = upper
+	t.nodes++
+	t.bytes += nodeBytes
+	return upper
+}
+
+// forget takes back the claims that an insert made new for id: stamp and before are what it returned. Claims that a later
+// insert renewed stay.
+func (t *tree) forget(space, key string, id int, stamp int64, before int) {
+	t.find(space, key)
+	for i := len(t.path) - 1; i >= 0; i-- {
+		n := t.path[i]
+		if t.depth[i] <= before {
+			return
+		}
+		for j := range n.claims {
+			if n.claims[j].id == id && n.claims[j].stamp == stamp {
+				t.unclaim(n, j)
+				break
+			}
+		}
+		t.prune(n)
+	}
+}
+
+// drop removes the claims of ids that are not alive from at most limit nodes, starting with those on stack, and returns
+// the nodes still to visit. A nil stack starts at the roots.
+func (t *tree) drop(stack []*node, alive map[int]bool, limit int) []*node {
+	for ; limit > 0 && len(stack) > 0; limit-- {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if n.gone {
+			continue
+		}
+		stack = append(stack, n.kids...)
+		for j := len(n.claims) - 1; j >= 0; j-- {
+			if !alive[n.claims[j].id] {
+				t.unclaim(n, j)
+			}
+		}
+		t.prune(n)
+	}
+	return stack
+}
+
+// all returns the roots, where a walk over the whole tree starts.
+func (t *tree) all() []*node {
+	out := make([]*node, 0, len(t.roots))
+	for _, n := range t.roots {
+		out = append(out, n)
+	}
+	return out
+}
+
+// clear drops everything.
+func (t *tree) clear() {
+	t.roots, t.claimed = map[string]*node{}, map[int]int{}
+	t.nodes, t.bytes, t.newest, t.oldest, t.part = 0, 0, nil, nil, nil
+	t.path, t.depth = nil, nil
+}
+
+// shrink evicts at most limit leaves while the tree is larger than the given share of its bounds, and says whether it
+// still is.
+func (t *tree) shrink(share float64, limit int) bool {
+	nodes, bytes := int(share*float64(t.maxNodes)), int(share*float64(t.maxBytes))
+	for ; limit > 0 && t.oldest != nil && (t.nodes > nodes || t.bytes > bytes); limit-- {
+		t.evict(t.oldest, nil)
+	}
+	return t.oldest != nil && (t.nodes > nodes || t.bytes > bytes)
+}
+
+// evict removes a leaf. A parent that becomes a leaf takes its place in the list, unless it is pinned.
+func (t *tree) evict(n, pinned *node) {
+	t.evicted++
+	for _, c := range n.claims {
+		t.claimed[c.id] -= len(n.label)
+	}
+	t.remove(n, pinned)
+}
+
+// prune removes nodes that nobody claims, from n upwards.
+func (t *tree) prune(n *node) {
+	for n != nil && !n.gone && len(n.claims) == 0 && len(n.kids) == 0 {
+		parent := n.parent
+		if parent == nil {
+			t.removeRoot(n)
+			return
+		}
+		t.remove(n, parent)
+		if len(parent.kids) == 0 {
+			if parent.parent == nil {
+				t.removeRoot(parent)
+				return
+			}
+			if len(parent.claims) > 0 {
+				t.list(parent, t.oldest)
+			}
+		}
+		n = parent
+	}
+}
+
+// unclaim removes the claim at index j of n.
+func (t *tree) unclaim(n *node, j int) {
+	id := n.claims[j].id
+	t.claimed[id] -= len(n.label)
+	if t.claimed[id] <= 0 {
+		delete(t.claimed, id)
+	}
+	n.claims[j] = n.claims[len(n.claims)-1]
+	n.claims = n.claims[:len(n.claims)-1]
+}
+
+// remove takes a node without kids out of the tree.
+func (t *tree) remove(n, pinned *node) {
+	if n.listed {
+		t.unlist(n)
+	}
+	n.gone = true
+	parent := n.parent
+	i := strings.IndexByte(parent.firsts, n.label[0])
+	end := len(parent.kids) - 1
+	parent.kids[i] = parent.kids[end]
+	parent.kids[end] = nil
+	parent.kids = parent.kids[:end]
+	if i < end {
+		parent.firsts = parent.firsts[:i] + parent.firsts[end:] + parent.firsts[i+1:end]
+	} else {
+		parent.firsts = parent.firsts[:end]
+	}
+	t.nodes--
+	t.bytes -= nodeBytes + len(n.label)
+	if end > 0 || parent == pinned {
+		return
+	}
+	if parent.parent == nil {
+		t.removeRoot(parent)
+		return
+	}
+	t.list(parent, t.oldest)
+}
+
+func (t *tree) removeRoot(n *node) {
+	for _, c := range n.claims {
+		t.claimed[c.id] -= len(n.label)
+	}
+	delete(t.roots, n.label)
+	n.gone = true
+	t.nodes--
+	t.bytes -= nodeBytes + len(n.label)
+}
+
+// list puts a leaf into the list of leaves: at the newest end, or, given the oldest leaf, near that end in the order of
+// use. A node that was used far later than the oldest leaves is put among the newest.
+func (t *tree) list(n, oldest *node) {
+	n.listed = true
+	at := oldest
+	for i := 0; at != nil && at.used < n.used; i++ {
+		at = at.newer
+		if i == 16 {
+			at = nil
+		}
+	}
+	if at == nil {
+		n.older, n.newer = t.newest, nil
+		if t.newest != nil {
+			t.newest.newer = n
+		} else {
+			t.oldest = n
+		}
+		t.newest = n
+		return
+	}
+	n.newer, n.older = at, at.older
+	if at.older != nil {
+		at.older.newer = n
+	} else {
+		t.oldest = n
+	}
+	at.older = n
+}
+
+func (t *tree) unlist(n *node) {
+	if n.newer != nil {
+		n.newer.older = n.older
+	} else {
+		t.newest = n.older
+	}
+	if n.older != nil {
+		n.older.newer = n.newer
+	} else {
+		t.oldest = n.newer
+	}
+	n.newer, n.older, n.listed = nil, nil, false
+}
