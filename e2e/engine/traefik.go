@@ -24,7 +24,7 @@ func startTraefik(t testing.TB) *traefikEngine {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // it may have to be downloaded
 	defer cancel()
-	tr, err := traefik.Start(ctx, traefik.Options{TLS: true})
+	tr, err := traefik.Start(ctx, traefik.Options{TLS: true, LogLevel: "ERROR"})
 	if err != nil {
 		t.Fatal(err)
 	}
