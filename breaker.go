@@ -98,5 +98,8 @@ func (b *breaker) open(now int64, wait time.Duration) {
 
 // set changes the state; every transition passes here.
 func (b *breaker) set(s breakerState) {
-	b.state, b.failures, b.successes, b.probing = s, 0, 0, false
+	b.state = s
+	b.failures = 0
+	b.successes = 0
+	b.probing = false
 }

@@ -257,105 +257,105 @@ func validate(c *Config) (*settings, error) {
 	if c == nil {
 		return nil, fmt.Errorf("invalid configuration: there is none")
 	}
-	p := &parser{}
-	p.unknown("", c.Unknown)
+	v := &validator{}
+	v.unknown("", c.Unknown)
 	s := &settings{
-		policy:    p.oneOf("policy", c.Policy, policyThreshold, policyLeastLoad, policyRoundRobin, policyRandom),
-		logLevel:  p.oneOf("logLevel", c.LogLevel, "debug", "info", "warn", "error"),
-		logFormat: p.oneOf("logFormat", c.LogFormat, "json", "text"),
+		policy:    v.oneOf("policy", c.Policy, policyThreshold, policyLeastLoad, policyRoundRobin, policyRandom),
+		logLevel:  v.oneOf("logLevel", c.LogLevel, "debug", "info", "warn", "error"),
+		logFormat: v.oneOf("logFormat", c.LogFormat, "json", "text"),
 	}
-	p.cache(s, &c.Cache)
-	p.proxy(s, &c.Proxy)
-	p.health(s, &c.Health)
-	p.breaker(s, &c.CircuitBreaker)
-	p.unknown("endpoints.", c.Endpoints.Unknown)
-	s.healthPath = p.path("endpoints.health", c.Endpoints.Health, true)
-	s.workersPath = p.path("endpoints.workers", c.Endpoints.Workers, true)
+	v.cache(s, &c.Cache)
+	v.proxy(s, &c.Proxy)
+	v.health(s, &c.Health)
+	v.breaker(s, &c.CircuitBreaker)
+	v.unknown("endpoints.", c.Endpoints.Unknown)
+	s.healthPath = v.path("endpoints.health", c.Endpoints.Health, true)
+	s.workersPath = v.path("endpoints.workers", c.Endpoints.Workers, true)
 	if s.healthPath != "" && s.healthPath == s.workersPath {
-		p.fail("endpoints.workers", c.Endpoints.Workers, "a path that differs from endpoints.health")
+		v.fail("endpoints.workers", c.Endpoints.Workers, "a path that differs from endpoints.health")
 	}
-	p.workers(s, c)
-	if len(p.errs) > 0 {
-		return nil, fmt.Errorf("invalid configuration: %s", strings.Join(p.errs, "; "))
+	v.workers(s, c)
+	if len(v.errs) > 0 {
+		return nil, fmt.Errorf("invalid configuration: %s", strings.Join(v.errs, "; "))
 	}
 	return s, nil
 }
 
-// parser reads texts and gathers what is wrong with them.
-type parser struct {
+// validator reads texts and gathers what is wrong with them.
+type validator struct {
 	errs []string
 }
 
-func (p *parser) cache(s *settings, c *CacheConfig) {
-	p.unknown("cache.", c.Unknown)
-	s.threshold = p.float("cache.threshold", c.Threshold, 0, 1)
-	s.matchAbs = p.integer("cache.matchAbsThreshold", c.MatchAbsThreshold, 0, 1<<30)
-	s.balanceAbs = p.integer("cache.balanceAbsThreshold", c.BalanceAbsThreshold, 0, 1<<20)
-	s.balanceRel = p.float("cache.balanceRelThreshold", c.BalanceRelThreshold, 1, 1000)
-	s.maxNodes = p.integer("cache.maxTreeSize", c.MaxTreeSize, 16, 1<<30)
-	s.maxBytes = p.integer("cache.maxTreeBytes", c.MaxTreeBytes, 64<<10, 1<<40)
-	s.evictEvery = p.duration("cache.evictionInterval", c.EvictionInterval, true)
-	s.cleanupHour = p.integer("cache.dailyCleanupHourUtc", c.DailyCleanupHourUtc, -1, 23)
+func (v *validator) cache(s *settings, c *CacheConfig) {
+	v.unknown("cache.", c.Unknown)
+	s.threshold = v.float("cache.threshold", c.Threshold, 0, 1)
+	s.matchAbs = v.integer("cache.matchAbsThreshold", c.MatchAbsThreshold, 0, 1<<30)
+	s.balanceAbs = v.integer("cache.balanceAbsThreshold", c.BalanceAbsThreshold, 0, 1<<20)
+	s.balanceRel = v.float("cache.balanceRelThreshold", c.BalanceRelThreshold, 1, 1000)
+	s.maxNodes = v.integer("cache.maxTreeSize", c.MaxTreeSize, 16, 1<<30)
+	s.maxBytes = v.integer("cache.maxTreeBytes", c.MaxTreeBytes, 64<<10, 1<<40)
+	s.evictEvery = v.duration("cache.evictionInterval", c.EvictionInterval, true)
+	s.cleanupHour = v.integer("cache.dailyCleanupHourUtc", c.DailyCleanupHourUtc, -1, 23)
 }
 
-func (p *parser) proxy(s *settings, c *ProxyConfig) {
-	p.unknown("proxy.", c.Unknown)
-	s.maxRetries = p.integer("proxy.maxRetries", c.MaxRetries, 0, 100)
-	s.retryStatus = p.statuses("proxy.retryStatuses", c.RetryStatuses)
+func (v *validator) proxy(s *settings, c *ProxyConfig) {
+	v.unknown("proxy.", c.Unknown)
+	s.maxRetries = v.integer("proxy.maxRetries", c.MaxRetries, 0, 100)
+	s.retryStatus = v.statuses("proxy.retryStatuses", c.RetryStatuses)
 	s.backoff = backoff{
-		initial:    p.duration("proxy.initialBackoff", c.InitialBackoff, true),
-		max:        p.duration("proxy.maxBackoff", c.MaxBackoff, true),
-		multiplier: p.float("proxy.backoffMultiplier", c.BackoffMultiplier, 1, 100),
-		jitter:     p.float("proxy.jitterFactor", c.JitterFactor, 0, 1),
+		initial:    v.duration("proxy.initialBackoff", c.InitialBackoff, true),
+		max:        v.duration("proxy.maxBackoff", c.MaxBackoff, true),
+		multiplier: v.float("proxy.backoffMultiplier", c.BackoffMultiplier, 1, 100),
+		jitter:     v.float("proxy.jitterFactor", c.JitterFactor, 0, 1),
 	}
-	s.connectWait = p.duration("proxy.connectTimeout", c.ConnectTimeout, false)
-	s.firstByteWait = p.duration("proxy.firstByteTimeout", c.FirstByteTimeout, true)
-	s.requestWait = p.duration("proxy.requestTimeout", c.RequestTimeout, true)
-	s.idleWait = p.duration("proxy.streamIdleTimeout", c.StreamIdleTimeout, true)
-	s.maxBody = int64(p.integer("proxy.maxBodyBytes", c.MaxBodyBytes, 1, 1<<40))
-	s.peerHeader = p.boolean("proxy.addRoutedPeerHeader", c.AddRoutedPeerHeader)
-	s.decisionHead = p.boolean("proxy.addDecisionHeaders", c.AddDecisionHeaders)
+	s.connectWait = v.duration("proxy.connectTimeout", c.ConnectTimeout, false)
+	s.firstByteWait = v.duration("proxy.firstByteTimeout", c.FirstByteTimeout, true)
+	s.requestWait = v.duration("proxy.requestTimeout", c.RequestTimeout, true)
+	s.idleWait = v.duration("proxy.streamIdleTimeout", c.StreamIdleTimeout, true)
+	s.maxBody = int64(v.integer("proxy.maxBodyBytes", c.MaxBodyBytes, 1, 1<<40))
+	s.peerHeader = v.boolean("proxy.addRoutedPeerHeader", c.AddRoutedPeerHeader)
+	s.decisionHead = v.boolean("proxy.addDecisionHeaders", c.AddDecisionHeaders)
 }
 
-func (p *parser) health(s *settings, c *HealthConfig) {
-	p.unknown("health.", c.Unknown)
+func (v *validator) health(s *settings, c *HealthConfig) {
+	v.unknown("health.", c.Unknown)
 	s.health = healthSettings{
-		endpoint:  p.path("health.endpoint", c.Endpoint, false),
-		interval:  p.duration("health.interval", c.Interval, true),
-		timeout:   p.duration("health.timeout", c.Timeout, false),
-		failures:  p.integer("health.failureThreshold", c.FailureThreshold, 1, 1000),
-		successes: p.integer("health.successThreshold", c.SuccessThreshold, 1, 1000),
+		endpoint:  v.path("health.endpoint", c.Endpoint, false),
+		interval:  v.duration("health.interval", c.Interval, true),
+		timeout:   v.duration("health.timeout", c.Timeout, false),
+		failures:  v.integer("health.failureThreshold", c.FailureThreshold, 1, 1000),
+		successes: v.integer("health.successThreshold", c.SuccessThreshold, 1, 1000),
 	}
-	s.probeHeaders = p.headers("health.headers", c.Headers)
+	s.probeHeaders = v.headers("health.headers", c.Headers)
 }
 
-func (p *parser) breaker(s *settings, c *CircuitBreakerConfig) {
-	p.unknown("circuitBreaker.", c.Unknown)
+func (v *validator) breaker(s *settings, c *CircuitBreakerConfig) {
+	v.unknown("circuitBreaker.", c.Unknown)
 	s.breaker = breakerSettings{
-		failures:  p.integer("circuitBreaker.failureThreshold", c.FailureThreshold, 1, 1000),
-		successes: p.integer("circuitBreaker.successThreshold", c.SuccessThreshold, 1, 1000),
-		openFor:   p.duration("circuitBreaker.timeout", c.Timeout, false),
+		failures:  v.integer("circuitBreaker.failureThreshold", c.FailureThreshold, 1, 1000),
+		successes: v.integer("circuitBreaker.successThreshold", c.SuccessThreshold, 1, 1000),
+		openFor:   v.duration("circuitBreaker.timeout", c.Timeout, false),
 	}
 }
 
-func (p *parser) workers(s *settings, c *Config) {
-	maxLoad := p.integer("maxLoad", c.MaxLoad, 1, 1<<20)
+func (v *validator) workers(s *settings, c *Config) {
+	maxLoad := v.integer("maxLoad", c.MaxLoad, 1, 1<<20)
 	seen := map[string]int{}
 	for i := range c.Workers {
 		w := &c.Workers[i]
 		key := "workers[" + strconv.Itoa(i) + "]."
-		p.unknown(key, w.Unknown)
-		one := worker{maxLoad: maxLoad, headers: p.headers(key+"headers", w.Headers)}
+		v.unknown(key, w.Unknown)
+		one := worker{maxLoad: maxLoad, headers: v.headers(key+"headers", w.Headers)}
 		if w.MaxLoad != "" {
-			one.maxLoad = p.integer(key+"maxLoad", w.MaxLoad, 1, 1<<20)
+			one.maxLoad = v.integer(key+"maxLoad", w.MaxLoad, 1, 1<<20)
 		}
 		if w.LoadPenalty != "" {
-			one.loadPenalty = p.integer(key+"loadPenalty", w.LoadPenalty, 0, 1<<20)
+			one.loadPenalty = v.integer(key+"loadPenalty", w.LoadPenalty, 0, 1<<20)
 		}
 		if w.APIKeyFile != "" {
-			one.headers = append(one.headers, p.apiKey(key+"apiKeyFile", w.APIKeyFile)...)
+			one.headers = append(one.headers, v.apiKey(key+"apiKeyFile", w.APIKeyFile)...)
 		}
-		one.base = p.workerURL(key+"url", w.URL)
+		one.base = v.workerURL(key+"url", w.URL)
 		if one.base == nil {
 			continue
 		}
@@ -369,7 +369,7 @@ func (p *parser) workers(s *settings, c *Config) {
 		same := strings.TrimSuffix(strings.TrimSuffix(one.base.Host, ":80"), ":443")
 		id := one.base.Scheme + "://" + same + one.base.EscapedPath()
 		if first, ok := seen[id]; ok {
-			p.fail(key+"url", one.name, "each replica once; workers["+strconv.Itoa(first)+"] is the same")
+			v.fail(key+"url", one.name, "each replica once; workers["+strconv.Itoa(first)+"] is the same")
 			continue
 		}
 		seen[id] = i
@@ -378,13 +378,13 @@ func (p *parser) workers(s *settings, c *Config) {
 }
 
 // workerURL returns the address with a base path that does not end with a slash, or nil and an error noted.
-func (p *parser) workerURL(key, value string) *url.URL {
+func (v *validator) workerURL(key, value string) *url.URL {
 	const allowed = "http:// or https://, a host, an optional port and base path, no query, no fragment"
 	value = strings.TrimSpace(value)
 	u, err := url.Parse(value)
 	if err != nil {
 		// The parser's own message would repeat the value, credentials included.
-		p.fail(key, withoutCredentials(value), allowed)
+		v.fail(key, withoutCredentials(value), allowed)
 		return nil
 	}
 	u.Scheme = strings.ToLower(u.Scheme)
@@ -394,7 +394,7 @@ func (p *parser) workerURL(key, value string) *url.URL {
 	goodPort := port == "" || (err == nil && number > 0 && number < 65536)
 	if (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || strings.HasSuffix(u.Host, ":") || !goodPort ||
 		u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "" {
-		p.fail(key, withoutCredentials(value), allowed)
+		v.fail(key, withoutCredentials(value), allowed)
 		return nil
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
@@ -402,7 +402,7 @@ func (p *parser) workerURL(key, value string) *url.URL {
 	return u
 }
 
-func (p *parser) headers(key string, values map[string]string) []header {
+func (v *validator) headers(key string, values map[string]string) []header {
 	names := make([]string, 0, len(values))
 	for name := range values {
 		names = append(names, name)
@@ -412,7 +412,7 @@ func (p *parser) headers(key string, values map[string]string) []header {
 	for _, name := range names {
 		if name == "" || strings.ContainsAny(name, " \t\r\n:\"(),/;<=>?@[\\]{}") || strings.ContainsAny(values[name], "\r\n\x00") {
 			// The value may be a secret: only the name is told.
-			p.fail(key, name, "header names of letters, digits and dashes, values of one line")
+			v.fail(key, name, "header names of letters, digits and dashes, values of one line")
 			continue
 		}
 		out = append(out, newHeader(name, values[name]))
@@ -420,28 +420,28 @@ func (p *parser) headers(key string, values map[string]string) []header {
 	return out
 }
 
-func (p *parser) apiKey(key, file string) []header {
+func (v *validator) apiKey(key, file string) []header {
 	content, err := os.ReadFile(file)
 	text := strings.TrimSpace(string(content))
 	if err != nil || text == "" || strings.ContainsAny(text, "\r\n\x00") {
-		p.fail(key, file, "a readable file with one key on one line")
+		v.fail(key, file, "a readable file with one key on one line")
 		return nil
 	}
 	return []header{newHeader("Authorization", "Bearer "+text)}
 }
 
-func (p *parser) statuses(key string, values []string) map[int]bool {
+func (v *validator) statuses(key string, values []string) map[int]bool {
 	out := map[int]bool{}
 	if len(values) == 0 {
 		values = []string{"408", "429", "500", "502", "503", "504", "529"}
 	}
 	for _, value := range values {
-		out[p.integer(key, value, 400, 599)] = true
+		out[v.integer(key, value, 400, 599)] = true
 	}
 	return out
 }
 
-func (p *parser) path(key, value string, mayBeEmpty bool) string {
+func (v *validator) path(key, value string, mayBeEmpty bool) string {
 	value = strings.TrimSpace(value)
 	if value == "" && mayBeEmpty {
 		return ""
@@ -450,12 +450,12 @@ func (p *parser) path(key, value string, mayBeEmpty bool) string {
 		value = "/" + value
 	}
 	if _, err := url.ParseRequestURI(value); err != nil || !strings.HasPrefix(value, "/") {
-		p.fail(key, value, "a path such as /health")
+		v.fail(key, value, "a path such as /health")
 	}
 	return value
 }
 
-func (p *parser) duration(key, value string, mayBeZero bool) time.Duration {
+func (v *validator) duration(key, value string, mayBeZero bool) time.Duration {
 	var d types.Duration
 	err := d.Set(strings.TrimSpace(value))
 	out := time.Duration(d)
@@ -464,50 +464,50 @@ func (p *parser) duration(key, value string, mayBeZero bool) time.Duration {
 		if mayBeZero {
 			allowed = "a duration such as 10s, 1m30s or 30 (seconds), 0 to turn it off"
 		}
-		p.fail(key, value, allowed)
+		v.fail(key, value, allowed)
 		return time.Second
 	}
 	return out
 }
 
-func (p *parser) integer(key, value string, least, most int) int {
+func (v *validator) integer(key, value string, least, most int) int {
 	n, err := strconv.Atoi(strings.TrimSpace(value))
 	if err != nil || n < least || n > most {
-		p.fail(key, value, "a whole number from "+strconv.Itoa(least)+" to "+strconv.Itoa(most))
+		v.fail(key, value, "a whole number from "+strconv.Itoa(least)+" to "+strconv.Itoa(most))
 		return least
 	}
 	return n
 }
 
-func (p *parser) float(key, value string, least, most float64) float64 {
+func (v *validator) float(key, value string, least, most float64) float64 {
 	f, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 	// The comparison is false for NaN as well.
 	if err != nil || !(f >= least && f <= most) {
-		p.fail(key, value, "a number from "+strconv.FormatFloat(least, 'g', -1, 64)+" to "+strconv.FormatFloat(most, 'g', -1, 64))
+		v.fail(key, value, "a number from "+strconv.FormatFloat(least, 'g', -1, 64)+" to "+strconv.FormatFloat(most, 'g', -1, 64))
 		return least
 	}
 	return f
 }
 
-func (p *parser) boolean(key, value string) bool {
+func (v *validator) boolean(key, value string) bool {
 	b, err := strconv.ParseBool(strings.TrimSpace(value))
 	if err != nil {
-		p.fail(key, value, "true or false")
+		v.fail(key, value, "true or false")
 	}
 	return b
 }
 
-func (p *parser) oneOf(key, value string, allowed ...string) string {
+func (v *validator) oneOf(key, value string, allowed ...string) string {
 	for _, a := range allowed {
 		if strings.EqualFold(strings.TrimSpace(value), a) {
 			return a
 		}
 	}
-	p.fail(key, value, "one of "+strings.Join(allowed, ", "))
+	v.fail(key, value, "one of "+strings.Join(allowed, ", "))
 	return allowed[0]
 }
 
-func (p *parser) unknown(prefix string, rest map[string]interface{}) {
+func (v *validator) unknown(prefix string, rest map[string]interface{}) {
 	names := make([]string, 0, len(rest))
 	for name := range rest {
 		names = append(names, name)
@@ -515,16 +515,16 @@ func (p *parser) unknown(prefix string, rest map[string]interface{}) {
 	sort.Strings(names)
 	for _, name := range names {
 		value := strings.TrimSpace(fmt.Sprint(rest[name]))
-		p.fail(prefix+name, value, "no such key; see the list of keys in the README")
+		v.fail(prefix+name, value, "no such key; see the list of keys in the README")
 	}
 }
 
 // fail notes that key has a value other than what is allowed.
-func (p *parser) fail(key, value, allowed string) {
+func (v *validator) fail(key, value, allowed string) {
 	if len(value) > 80 {
 		value = value[:80] + "..."
 	}
-	p.errs = append(p.errs, key+" = "+strconv.Quote(value)+" is not allowed (want "+allowed+")")
+	v.errs = append(v.errs, key+" = "+strconv.Quote(value)+" is not allowed (want "+allowed+")")
 }
 
 func newHeader(name, value string) header {

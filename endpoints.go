@@ -57,7 +57,8 @@ func serveHealth(p *pool, rw http.ResponseWriter, req *http.Request) {
 	p.mu.Unlock()
 	status := http.StatusOK
 	if answer.Usable == 0 {
-		answer.Status, status = "no replica is usable", http.StatusServiceUnavailable
+		answer.Status = "no replica is usable"
+		status = http.StatusServiceUnavailable
 	}
 	writeJSON(rw, req, status, answer)
 }

@@ -41,7 +41,8 @@ func probeDue(p *pool, client *http.Client, due map[int]time.Time, now time.Time
 	set := p.set
 	if set.health.interval <= 0 {
 		for _, r := range p.replicas {
-			r.up, r.why = true, ""
+			r.up = true
+			r.why = ""
 		}
 		return look
 	}

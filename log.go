@@ -69,13 +69,15 @@ func (l *logger) allow(second int64) (dropped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if second != l.second {
-		l.second, l.lines = second, 0
+		l.second = second
+		l.lines = 0
 	}
 	if l.lines >= linesPerSecond {
 		l.dropped++
 		return 0, false
 	}
 	l.lines++
-	dropped, l.dropped = l.dropped, 0
+	dropped = l.dropped
+	l.dropped = 0
 	return dropped, true
 }

@@ -27,7 +27,8 @@ func New(ctx context.Context, next http.Handler, config *Config, name string) (h
 	// A panic here would end the goroutine in which Traefik applies configurations: none would be applied any more.
 	defer func() {
 		if r := recover(); r != nil {
-			h, err = nil, fmt.Errorf("cart: panic while building %s: %v", name, r)
+			err = fmt.Errorf("cart: panic while building %s: %v", name, r)
+			h = nil
 		}
 	}()
 	set, err := validate(config)
@@ -58,7 +59,9 @@ func (h *handler) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 				if serveModels(h.pool, rw, req) {
 					return
 				}
-				ex.models, ex.credentials, ex.query = true, credentials(req), req.URL.RawQuery != ""
+				ex.models = true
+				ex.credentials = credentials(req)
+				ex.query = req.URL.RawQuery != ""
 			}
 		}
 		ex.replayable = req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0
@@ -72,7 +75,9 @@ func (h *handler) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		return
 	}
 	began := time.Now()
-	ex.body, ex.buffered, ex.replayable = body, true, true
+	ex.body = body
+	ex.buffered = true
+	ex.replayable = true
 	if len(req.Header["Content-Encoding"]) == 0 {
 		ex.space, ex.key = keyOf(e, body)
 	}

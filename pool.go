@@ -112,14 +112,16 @@ func (p *pool) apply(set *settings, config string) *httputil.ReverseProxy {
 		return p.proxy
 	}
 	old := p.set
-	p.set, p.config = set, config
+	p.set = set
+	p.config = config
 	if old == nil || old.logLevel != set.logLevel || old.logFormat != set.logFormat {
 		p.log = newLogger(set.logLevel, set.logFormat)
 	}
 	if old == nil || old.connectWait != set.connectWait || old.firstByteWait != set.firstByteWait {
 		p.proxy = newProxy(newTransport(set), p.log)
 	}
-	p.tree.maxNodes, p.tree.maxBytes = set.maxNodes, set.maxBytes
+	p.tree.maxNodes = set.maxNodes
+	p.tree.maxBytes = set.maxBytes
 	p.setWorkers(set.workers)
 	p.models = nil
 	return p.proxy
@@ -136,7 +138,8 @@ func (p *pool) setWorkers(workers []worker) {
 		known[r.worker.name] = r
 	}
 	old := p.replicas
-	p.replicas, p.draining = nil, nil
+	p.replicas = nil
+	p.draining = nil
 	for i := range workers {
 		w := &workers[i]
 		r := known[w.name]
@@ -145,8 +148,13 @@ func (p *pool) setWorkers(workers []worker) {
 		}
 		if r.draining {
 			p.lastID++
-			r.id, r.up, r.why, r.draining = p.lastID, true, "", false
-			r.misses, r.passes, r.breaker = 0, 0, breaker{}
+			r.id = p.lastID
+			r.up = true
+			r.why = ""
+			r.draining = false
+			r.misses = 0
+			r.passes = 0
+			r.breaker = breaker{}
 		}
 		r.worker = w
 		p.replicas = append(p.replicas, r)
@@ -238,7 +246,10 @@ func choose(p *pool, ex *exchange, now int64) (a *attempt, refusal string) {
 	}
 	p.turn++
 	p.seed = p.seed*6364136223846793005 + 1442695040888963407
-	p.in.total, p.in.turn, p.in.draw, p.in.set = len(ex.key), p.turn, int(p.seed>>33), ex.set
+	p.in.total = len(ex.key)
+	p.in.turn = p.turn
+	p.in.draw = int(p.seed >> 33)
+	p.in.set = ex.set
 	var index int
 	var why string
 	if routed {

@@ -75,15 +75,21 @@ func forward(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange
 		if p.log.debug {
 			logDecision(p, ex, a)
 		}
-		ex.attempt, ex.next = a, nil
+		ex.attempt = a
+		ex.next = nil
 		try(h, rw, req, ex)
 		if ex.next == nil {
 			return
 		}
 		a = ex.next
 		if !pause(req.Context(), wait(&ex.set.backoff, len(ex.tried)-2, drawFloat(p))) {
-			ex.attempt, ex.next = a, nil
-			ex.answered, ex.status, ex.result, ex.broken, ex.pushed = false, 0, outcomeNeutral, false, 0
+			ex.attempt = a
+			ex.next = nil
+			ex.answered = false
+			ex.status = 0
+			ex.result = outcomeNeutral
+			ex.broken = false
+			ex.pushed = 0
 			release(p, ex, a, time.Now().UnixNano())
 			fail(rw, req, ex, req.Context().Err())
 			return
@@ -95,7 +101,12 @@ func forward(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange
 // the replica is released.
 func try(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
 	a := ex.attempt
-	ex.answered, ex.status, ex.result, ex.broken, ex.pushed, ex.timer = false, 0, outcomeNeutral, false, 0, nil
+	ex.answered = false
+	ex.status = 0
+	ex.result = outcomeNeutral
+	ex.broken = false
+	ex.pushed = 0
+	ex.timer = nil
 	finished := false
 	ctx, cancel := context.WithCancel(context.WithValue(req.Context(), exchangeKey, ex))
 	defer func() {
@@ -105,7 +116,8 @@ func try(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
 		}
 		if !finished {
 			// The answer broke off. It is the replica's fault unless the client left.
-			ex.result, ex.broken = outcomeNeutral, true
+			ex.result = outcomeNeutral
+			ex.broken = true
 			if ex.client.Err() == nil {
 				ex.result = outcomeFailure
 			}
@@ -117,7 +129,8 @@ func try(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
 	if ex.buffered {
 		setBody(out, ex.body)
 	} else if ex.replayable {
-		out.Body, out.ContentLength = http.NoBody, 0
+		out.Body = http.NoBody
+		out.ContentLength = 0
 	} else {
 		// The transport closes a body even when it could not connect; the retry still needs it.
 		out.Body = io.NopCloser(req.Body)
@@ -136,15 +149,17 @@ func setBody(out *http.Request, body []byte) {
 	if err != nil {
 		return
 	}
-	out.Body, out.GetBody, out.ContentLength = fresh.Body, fresh.GetBody, fresh.ContentLength
-	out.TransferEncoding, out.Trailer = nil, nil
+	out.Body = fresh.Body
+	out.GetBody = fresh.GetBody
+	out.ContentLength = fresh.ContentLength
+	out.TransferEncoding = nil
+	out.Trailer = nil
 }
 
 func newTransport(set *settings) *http.Transport {
 	dialer := &net.Dialer{Timeout: set.connectWait, KeepAlive: 30 * time.Second}
-	return &http.Transport{
+	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           dialer.DialContext,
 		TLSHandshakeTimeout:   set.connectWait,
 		ResponseHeaderTimeout: set.firstByteWait,
 		ForceAttemptHTTP2:     true,
@@ -154,6 +169,11 @@ func newTransport(set *settings) *http.Transport {
 		ExpectContinueTimeout: time.Second,
 		WriteBufferSize:       64 << 10,
 	}
+	// Yaegi takes the bare method value for a function with one parameter more.
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return dialer.DialContext(ctx, network, address)
+	}
+	return transport
 }
 
 // newProxy returns the one ReverseProxy of a pool. Its hooks find the exchange in the request's context.
@@ -175,7 +195,8 @@ func rewrite(pr *httputil.ProxyRequest) {
 	w := ex.attempt.worker
 	in, out := pr.In, pr.Out
 	u := out.URL
-	u.Scheme, u.Host = w.base.Scheme, w.base.Host
+	u.Scheme = w.base.Scheme
+	u.Host = w.base.Host
 	if w.base.Path != "" {
 		if in.URL.RawPath != "" || w.base.RawPath != "" {
 			u.RawPath = w.base.EscapedPath() + in.URL.EscapedPath()

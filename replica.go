@@ -35,18 +35,22 @@ func (r *replica) usable(now int64, anyLoad bool) bool {
 func (r *replica) probed(why string, set *healthSettings) (changed bool) {
 	r.probing = false
 	if why != "" {
-		r.why, r.misses, r.passes = why, r.misses+1, 0
+		r.why = why
+		r.misses = r.misses + 1
+		r.passes = 0
 		if r.up && r.misses >= set.failures {
 			r.up = false
 			return true
 		}
 		return false
 	}
-	r.misses, r.passes = 0, r.passes+1
+	r.misses = 0
+	r.passes = r.passes + 1
 	if r.up {
 		r.why = ""
 	} else if r.passes >= set.successes {
-		r.up, r.why = true, ""
+		r.up = true
+		r.why = ""
 		return true
 	}
 	return false

@@ -64,7 +64,10 @@ func newTree(maxNodes, maxBytes int) *tree {
 
 // find walks the prompt down and leaves the result in path, depth, part and match.
 func (t *tree) find(space, key string) {
-	t.path, t.depth, t.part, t.match = t.path[:0], t.depth[:0], nil, 0
+	t.path = t.path[:0]
+	t.depth = t.depth[:0]
+	t.match = 0
+	t.part = nil
 	n := t.roots[space]
 	if n == nil {
 		return
@@ -262,7 +265,9 @@ func (t *tree) drop(stack []*node, alive map[int]bool, limit int) []*node {
 		if n.gone {
 			continue
 		}
-		stack = append(stack, n.kids...)
+		for _, kid := range n.kids { // Yaegi cannot spread a slice of a type that holds itself
+			stack = append(stack, kid)
+		}
 		for j := len(n.claims) - 1; j >= 0; j-- {
 			if !alive[n.claims[j].id] {
 				t.unclaim(n, j)
@@ -284,9 +289,15 @@ func (t *tree) all() []*node {
 
 // clear drops everything.
 func (t *tree) clear() {
-	t.roots, t.claimed = map[string]*node{}, map[int]int{}
-	t.nodes, t.bytes, t.newest, t.oldest, t.part = 0, 0, nil, nil, nil
-	t.path, t.depth = nil, nil
+	t.roots = map[string]*node{}
+	t.claimed = map[int]int{}
+	t.nodes = 0
+	t.bytes = 0
+	t.newest = nil
+	t.oldest = nil
+	t.part = nil
+	t.path = nil
+	t.depth = nil
 }
 
 // shrink evicts at most limit leaves while the tree is larger than the given share of its bounds, and says whether it
@@ -392,7 +403,8 @@ func (t *tree) list(n, oldest *node) {
 		}
 	}
 	if at == nil {
-		n.older, n.newer = t.newest, nil
+		n.older = t.newest
+		n.newer = nil
 		if t.newest != nil {
 			t.newest.newer = n
 		} else {
@@ -401,7 +413,8 @@ func (t *tree) list(n, oldest *node) {
 		t.newest = n
 		return
 	}
-	n.newer, n.older = at, at.older
+	n.newer = at
+	n.older = at.older
 	if at.older != nil {
 		at.older.newer = n
 	} else {
@@ -421,5 +434,7 @@ func (t *tree) unlist(n *node) {
 	} else {
 		t.oldest = n.newer
 	}
-	n.newer, n.older, n.listed = nil, nil, false
+	n.listed = false
+	n.newer = nil
+	n.older = nil
 }
