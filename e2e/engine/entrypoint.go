@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -91,7 +92,7 @@ func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // lockedBuffer is a log that is written from many goroutines.
 type lockedBuffer struct {
 	mu   sync.Mutex
-	text strings.Builder
+	text bytes.Buffer
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {

@@ -26,6 +26,7 @@ type inProcess struct {
 	plain, tls  *httptest.Server
 	plainClient *http.Client
 	log         lockedBuffer
+	logged      int // length of the captured output when this engine started
 	routes      atomic.Pointer[[]route]
 
 	mu     sync.Mutex
@@ -46,7 +47,8 @@ var started atomic.Int64
 
 func startInProcess(t testing.TB, l loader) *inProcess {
 	t.Helper()
-	e := &inProcess{loader: l, suffix: fmt.Sprintf("-%d@file", started.Add(1)), cancel: func() {}}
+	captureStdout()
+	e := &inProcess{loader: l, logged: stdout.log.len(), suffix: fmt.Sprintf("-%d@file", started.Add(1)), cancel: func() {}}
 	e.routes.Store(&[]route{})
 	e.plain = httptest.NewUnstartedServer(http.HandlerFunc(e.serve))
 	e.plain.Config.ErrorLog = log.New(&e.log, "", 0)
@@ -71,7 +73,7 @@ func (e *inProcess) URL() string             { return e.plain.URL }
 func (e *inProcess) URLTLS() string          { return e.tls.URL }
 func (e *inProcess) Client() *http.Client    { return e.plainClient }
 func (e *inProcess) ClientTLS() *http.Client { return e.tls.Client() }
-func (e *inProcess) Log() string             { return e.log.String() }
+func (e *inProcess) Log() string             { return e.log.String() + stdout.log.since(e.logged) }
 
 func (e *inProcess) MiddlewareError(name string) string {
 	e.mu.Lock()
