@@ -1,0 +1,250 @@
+// Package catalog repeats what the analyser of Traefik's plugin catalogue does with a release before it lists it.
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cart-llm/cart/e2e/traefik"
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/traefik/yaegi/interp"
+	"github.com/traefik/yaegi/stdlib"
+	"gopkg.in/yaml.v3"
+)
+
+// manifest is .traefik.yml as far as Traefik and the analyser read it.
+type manifest struct {
+	DisplayName string    `yaml:"displayName"`
+	Type        string    `yaml:"type"`
+	Runtime     string    `yaml:"runtime"`
+	Import      string    `yaml:"import"`
+	BasePkg     string    `yaml:"basePkg"`
+	Summary     string    `yaml:"summary"`
+	UseUnsafe   bool      `yaml:"useUnsafe"`
+	TestData    yaml.Node `yaml:"testData"`
+}
+
+// loadLimit bounds import and New together. The analyser gives ten seconds on a machine that nobody here knows.
+const loadLimit = 2 * time.Second
+
+func TestManifest(t *testing.T) {
+	m := readManifest(t)
+	required := map[string]string{"displayName": m.DisplayName, "import": m.Import, "summary": m.Summary}
+	for key, value := range required {
+		if value == "" {
+			t.Errorf(".traefik.yml: no %s", key)
+		}
+	}
+	if m.Type != "middleware" {
+		t.Errorf(".traefik.yml: type = %q, want middleware", m.Type)
+	}
+	if m.Runtime != "yaegi" {
+		t.Errorf(".traefik.yml: runtime = %q, want yaegi: Traefik's log lines end in it", m.Runtime)
+	}
+	if m.UseUnsafe {
+		t.Error(".traefik.yml: useUnsafe = true: the catalogue would not check the plugin")
+	}
+	if m.TestData.Kind != yaml.MappingNode || len(m.TestData.Content) == 0 {
+		t.Error(".traefik.yml: no testData: the catalogue shows it as the example")
+	}
+}
+
+func TestModule(t *testing.T) {
+	m := readManifest(t)
+	edit := exec.Command("go", "mod", "edit", "-json")
+	edit.Dir = root(t)
+	out, err := edit.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var module struct {
+		Module  struct{ Path string }
+		Require []struct{ Path string }
+		Tool    []struct{ Path string }
+	}
+	if err := json.Unmarshal(out, &module); err != nil {
+		t.Fatal(err)
+	}
+
+	// The catalogue finds <owner>/<repository> in both.
+	if got := strings.Count(module.Module.Path, "/"); got < 2 || !strings.HasPrefix(module.Module.Path, "github.com/") {
+		t.Errorf("go.mod: module = %s, want github.com/<owner>/<repository>", module.Module.Path)
+	}
+	if m.Import != module.Module.Path && !strings.HasPrefix(m.Import, module.Module.Path+"/") {
+		t.Errorf(".traefik.yml: import = %s, want the module %s or a package below it", m.Import, module.Module.Path)
+	}
+	for _, required := range append(module.Require, module.Tool...) {
+		for _, refused := range []string{"github.com/traefik/yaegi", "github.com/traefik/traefik", "github.com/traefik/mesh"} {
+			if strings.Contains(required.Path, refused) {
+				t.Errorf("go.mod requires %s, which the catalogue refuses", required.Path)
+			}
+		}
+	}
+}
+
+// TestAnalyser loads the plugin and builds it from testData: once as the file provider hands it over, all scalars text,
+// and once as a provider of typed values does.
+func TestAnalyser(t *testing.T) {
+	m := readManifest(t)
+	var typed any
+	if err := m.TestData.Decode(&typed); err != nil {
+		t.Fatal(err)
+	}
+	for name, testData := range map[string]any{"text": asText(&m.TestData), "typed": typed} {
+		t.Run(name, func(t *testing.T) { analyse(t, m, testData) })
+	}
+}
+
+func analyse(t *testing.T, m manifest, testData any) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	goPath := t.TempDir()
+	installPlugin(t, goPath)
+
+	started := time.Now()
+	i := interp.New(interp.Options{GoPath: goPath})
+	if err := i.Use(stdlib.Symbols); err != nil {
+		t.Fatal(err)
+	}
+	eval := func(source string) reflect.Value {
+		t.Helper()
+		v, err := i.EvalWithContext(ctx, source)
+		if err != nil {
+			t.Fatalf("%s: %v", source, err)
+		}
+		return v
+	}
+	eval(`import "` + m.Import + `"`)
+	config := eval(basePkg(m) + ".CreateConfig()")
+	decode(t, testData, config)
+	build := eval(basePkg(m) + ".New")
+	checkSignature(t, build.Type(), config.Type())
+
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	results := build.Call([]reflect.Value{
+		reflect.ValueOf(ctx), reflect.ValueOf(next), config, reflect.ValueOf("test"),
+	})
+	took := time.Since(started)
+	if err, _ := results[1].Interface().(error); err != nil {
+		t.Fatalf("New = %v", err)
+	}
+	if _, ok := results[0].Interface().(http.Handler); !ok {
+		t.Fatalf("New returned a %T, want an http.Handler", results[0].Interface())
+	}
+	if took > loadLimit {
+		t.Errorf("import and New took %v, want at most %v", took, loadLimit)
+	}
+}
+
+func checkSignature(t *testing.T, build, config reflect.Type) {
+	t.Helper()
+	if build.Kind() != reflect.Func || build.NumIn() != 4 || build.NumOut() != 2 {
+		t.Fatalf("New is %v, want a function of 4 arguments and 2 results", build)
+	}
+	handler := reflect.TypeFor[http.Handler]()
+	for what, ok := range map[string]bool{
+		"1st argument a context.Context":           build.In(0) == reflect.TypeFor[context.Context](),
+		"2nd argument an http.Handler":             build.In(1) == handler,
+		"3rd argument what CreateConfig returns":   config.AssignableTo(build.In(2)),
+		"4th argument a string":                    build.In(3).Kind() == reflect.String,
+		"1st result an http.Handler":               build.Out(0).Implements(handler),
+		"2nd result an error":                      build.Out(1).Implements(reflect.TypeFor[error]()),
+		"configuration a pointer, to be filled in": config.Kind() == reflect.Pointer,
+	} {
+		if !ok {
+			t.Errorf("New is %v, want its %s", build, what)
+		}
+	}
+}
+
+func decode(t *testing.T, testData any, into reflect.Value) {
+	t.Helper()
+	decoder, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
+		DecodeHook:       mapstructure.StringToSliceHookFunc(","),
+		WeaklyTypedInput: true,
+		Result:           into.Interface(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := decoder.Decode(testData); err != nil {
+		t.Fatalf("testData does not fit the configuration: %v", err)
+	}
+}
+
+// asText turns a YAML node into maps, lists and the scalars' text.
+func asText(n *yaml.Node) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := map[string]any{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			m[n.Content[i].Value] = asText(n.Content[i+1])
+		}
+		return m
+	case yaml.SequenceNode:
+		list := []any{}
+		for _, element := range n.Content {
+			list = append(list, asText(element))
+		}
+		return list
+	default:
+		return n.Value
+	}
+}
+
+// installPlugin puts the root's Go files and vendor/ where the interpreter looks; nothing else of the repository may be
+// needed.
+func installPlugin(t *testing.T, goPath string) {
+	t.Helper()
+	target := filepath.Join(goPath, "src", "github.com", "cart-llm", "cart")
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	sources, err := filepath.Glob(filepath.Join(root(t), "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range append(sources, filepath.Join(root(t), "vendor")) {
+		if err := os.Symlink(source, filepath.Join(target, filepath.Base(source))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func basePkg(m manifest) string {
+	if m.BasePkg != "" {
+		return m.BasePkg
+	}
+	return strings.ReplaceAll(path.Base(m.Import), "-", "_")
+}
+
+func readManifest(t *testing.T) manifest {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root(t), ".traefik.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m manifest
+	if err := yaml.Unmarshal(content, &m); err != nil {
+		t.Fatalf(".traefik.yml: %v", err)
+	}
+	return m
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := traefik.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
