@@ -1,0 +1,110 @@
+package cart
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+type benchMessage struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+type benchChat struct {
+	Model    string         `json:"model"`
+	Messages []benchMessage `json:"messages"`
+	Stream   bool           `json:"stream"`
+}
+
+// chatOf returns a chat of about size bytes in ten turns with escaped quotes; n makes its last turn its own.
+func chatOf(size, n int) []byte {
+	text := strings.Repeat("The quick brown fox said: \"hello\"\nand went its way. ", size/500+1)[:size/10]
+	c := benchChat{Model: "m"}
+	for i := 0; i < 9; i++ {
+		role := "user"
+		if i%2 == 1 {
+			role = "assistant"
+		}
+		c.Messages = append(c.Messages, benchMessage{Role: role, Content: strconv.Itoa(i) + text})
+	}
+	c.Messages = append(c.Messages, benchMessage{Role: "user", Content: "turn " + strconv.Itoa(n)})
+	body, _ := json.Marshal(c)
+	return body
+}
+
+func benchPool(b *testing.B, replicas int) (*pool, *handler) {
+	b.Helper()
+	c := CreateConfig()
+	c.Health.Interval = "0"
+	c.MaxLoad = "1000"
+	for i := 0; i < replicas; i++ {
+		c.Workers = append(c.Workers, WorkerConfig{URL: "http://127.0.0.1:" + strconv.Itoa(10000+i)})
+	}
+	set, err := validate(c)
+	if err != nil {
+		b.Fatalf("validate() = %v", err)
+	}
+	p := newPool("bench", set)
+	proxy := p.apply(set, "")
+	return p, &handler{pool: p, set: set, policy: policies[set.policy], proxy: proxy}
+}
+
+func BenchmarkKey(b *testing.B) {
+	for _, size := range []int{1 << 10, 32 << 10, 128 << 10, 1 << 20} {
+		body := chatOf(size, 1)
+		b.Run("body="+strconv.Itoa(size), func(b *testing.B) {
+			for i := 0; i < b.N; i++ {
+				keyOf(endpointChat, body)
+			}
+		})
+	}
+}
+
+func BenchmarkDecision(b *testing.B) {
+	for _, size := range []int{1 << 10, 32 << 10, 128 << 10} {
+		p, h := benchPool(b, 8)
+		body := chatOf(size, 1)
+		_, key := keyOf(endpointChat, body)
+		b.Run("choose+release/body="+strconv.Itoa(size), func(b *testing.B) {
+			for i := 0; i < b.N; i++ {
+				ex := &exchange{endpoint: endpointChat, set: h.set, policy: h.policy, client: context.Background(), pool: p, key: key}
+				ex.key = key + strconv.Itoa(i)
+				a, _ := choose(p, ex, time.Now().UnixNano())
+				ex.answered = true
+				ex.result = outcomeSuccess
+				release(p, ex, a, time.Now().UnixNano())
+			}
+		})
+	}
+}
+
+type benchTransport struct{}
+
+func (benchTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	io.Copy(io.Discard, req.Body)
+	return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Request: req,
+		Body: io.NopCloser(strings.NewReader("ok")), ContentLength: 2}, nil
+}
+
+// BenchmarkServe is the whole of ServeHTTP without a network: what CART adds to a request.
+func BenchmarkServe(b *testing.B) {
+	for _, size := range []int{1 << 10, 32 << 10} {
+		_, h := benchPool(b, 4)
+		h.proxy.Transport = benchTransport{}
+		body := chatOf(size, 1)
+		b.Run("body="+strconv.Itoa(size), func(b *testing.B) {
+			for i := 0; i < b.N; i++ {
+				req := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", bytes.NewReader(body))
+				h.ServeHTTP(httptest.NewRecorder(), req)
+			}
+		})
+	}
+}
