@@ -2,7 +2,7 @@ package replica
 
 import (
 	"bufio"
-	"crypto/sha1" //nolint:gosec // RFC 6455 asks for it
+	"crypto/sha1" // RFC 6455 asks for it
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -39,8 +39,8 @@ func echoWebSocket(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusInternalServerError, object{"detail": err.Error()})
 		return
 	}
-	defer c.Close()                              //nolint:errcheck // nothing is left to be told
-	sum := sha1.Sum([]byte(key + websocketGUID)) //nolint:gosec // RFC 6455 asks for it
+	defer c.Close()
+	sum := sha1.Sum([]byte(key + websocketGUID)) // RFC 6455 asks for it
 	_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
 		"Sec-WebSocket-Accept: " + base64.StdEncoding.EncodeToString(sum[:]) + "\r\n\r\n")
 	for rw.Flush() == nil {
