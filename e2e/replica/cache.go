@@ -1,9 +1,6 @@
 package replica
 
-import (
-	"container/list"
-	"hash/fnv"
-)
+import "container/list"
 
 // cache is the block table of a KV cache with prefix reuse. A block is found by the hash of its tokens chained with the
 // hash of its predecessor, so a block can only be hit together with everything before it. It is not safe for concurrent
@@ -123,17 +120,4 @@ func (c *cache) used() int { return len(c.blocks) + c.reserved }
 // busy is the share of the capacity held by running sequences, 0 to 1.
 func (c *cache) busy() float64 {
 	return float64(c.used()-c.idle.Len()) / float64(c.capacity)
-}
-
-// chainOf returns the chained hashes of the whole blocks of text; space separates prompts that must never share blocks.
-func chainOf(space string, text []byte, blockBytes int) []uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(space))
-	chain := make([]uint64, 0, len(text)/blockBytes)
-	for len(text) >= blockBytes {
-		h.Write(text[:blockBytes]) // FNV's state carries all that was written, which is the chaining
-		chain = append(chain, h.Sum64())
-		text = text[blockBytes:]
-	}
-	return chain
 }

@@ -60,38 +60,50 @@ func (p *process) cutBody(f *Fault, r *http.Request, x *Exchange) {
 	resetConn(r)
 }
 
-// answer is the table of endpoints.
+// endpoint answers one path.
+type endpoint struct {
+	method string
+	serve  func(w http.ResponseWriter, r *http.Request, x *Exchange, body []byte)
+}
+
 func (p *process) answer(w http.ResponseWriter, r *http.Request, x *Exchange, body []byte) {
-	method, handle := http.MethodPost, func() {}
-	if d := generation[r.URL.Path]; d != nil {
-		handle = func() { p.generate(d, w, r, x, body) }
-	} else {
-		switch r.URL.Path {
-		case "/health":
-			method, handle = http.MethodGet, func() { w.WriteHeader(http.StatusOK) }
-		case "/v1/models":
-			method, handle = http.MethodGet, func() { writeJSON(w, http.StatusOK, p.models()) }
-		case "/metrics":
-			method, handle = http.MethodGet, func() { p.metrics(w) }
-		case "/v1/realtime":
-			method, handle = http.MethodGet, func() { echoWebSocket(w, r) }
-		case "/reset_prefix_cache":
-			handle = func() { p.engine.reset(); w.WriteHeader(http.StatusOK) }
-		case "/v1/embeddings":
-			handle = func() { p.embed(w, x, body) }
-		case "/tokenize":
-			handle = func() { p.tokenize(w, body) }
-		default:
-			writeJSON(w, http.StatusNotFound, object{"detail": "Not Found"})
-			return
-		}
-	}
-	if r.Method != method && !(r.Method == http.MethodHead && method == http.MethodGet) {
-		w.Header().Set("Allow", method)
+	e, known := p.endpoints[r.URL.Path]
+	switch {
+	case !known:
+		writeJSON(w, http.StatusNotFound, object{"detail": "Not Found"})
+	case r.Method == e.method || r.Method == http.MethodHead && e.method == http.MethodGet:
+		e.serve(w, r, x, body)
+	default:
+		w.Header().Set("Allow", e.method)
 		writeJSON(w, http.StatusMethodNotAllowed, object{"detail": "Method Not Allowed"})
-		return
 	}
-	handle()
+}
+
+// table returns the endpoints by path.
+func (p *process) table() map[string]endpoint {
+	get := func(serve func(w http.ResponseWriter, r *http.Request)) endpoint {
+		return endpoint{http.MethodGet, func(w http.ResponseWriter, r *http.Request, _ *Exchange, _ []byte) { serve(w, r) }}
+	}
+	all := map[string]endpoint{
+		"/health":             get(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }),
+		"/v1/models":          get(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, p.models()) }),
+		"/metrics":            get(func(w http.ResponseWriter, _ *http.Request) { p.metrics(w) }),
+		"/v1/realtime":        get(echoWebSocket),
+		"/reset_prefix_cache": {http.MethodPost, p.resetCache},
+		"/v1/embeddings":      {http.MethodPost, p.embed},
+		"/tokenize":           {http.MethodPost, p.tokenize},
+	}
+	for path, d := range generation {
+		all[path] = endpoint{http.MethodPost, func(w http.ResponseWriter, r *http.Request, x *Exchange, body []byte) {
+			p.generate(d, w, r, x, body)
+		}}
+	}
+	return all
+}
+
+func (p *process) resetCache(w http.ResponseWriter, _ *http.Request, _ *Exchange, _ []byte) {
+	p.engine.reset()
+	w.WriteHeader(http.StatusOK)
 }
 
 func (p *process) models() object {
@@ -111,7 +123,7 @@ func (p *process) models() object {
 
 const dimensions = 64 // of an embedding
 
-func (p *process) embed(w http.ResponseWriter, x *Exchange, body []byte) {
+func (p *process) embed(w http.ResponseWriter, _ *http.Request, x *Exchange, body []byte) {
 	var q request
 	inputs, err := [][]byte(nil), json.Unmarshal(body, &q)
 	if err == nil {
@@ -138,7 +150,7 @@ func (p *process) embed(w http.ResponseWriter, x *Exchange, body []byte) {
 }
 
 // tokenize answers for a prompt or a chat; an id is a hash of the token's bytes.
-func (p *process) tokenize(w http.ResponseWriter, body []byte) {
+func (p *process) tokenize(w http.ResponseWriter, _ *http.Request, _ *Exchange, body []byte) {
 	var q request
 	var text []byte
 	err := json.Unmarshal(body, &q)

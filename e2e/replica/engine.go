@@ -3,6 +3,8 @@ package replica
 import (
 	"context"
 	"errors"
+	"hash"
+	"hash/fnv"
 	"sync"
 	"time"
 )
@@ -34,7 +36,6 @@ type counts struct {
 // sequence is one prompt with its answer. open, next and close are called in this order by one goroutine.
 type sequence struct {
 	e      *engine
-	space  string // model and cache salt
 	text   []byte // the prompt, then the answer as it grows
 	prompt int    // prompt tokens
 	want   int    // answer tokens to produce
@@ -42,6 +43,8 @@ type sequence struct {
 	done   int    // answer tokens produced
 
 	seed     uint64
+	hasher   hash.Hash64
+	hashes   []uint64 // of the whole blocks of text, as far as chain has come
 	lease    *lease
 	admitted chan struct{} // closed by the engine
 	first    time.Time     // when prefill ended
@@ -51,10 +54,13 @@ func newEngine(o Options) *engine {
 	return &engine{opts: o, cache: newCache(max(o.CacheTokens/o.BlockTokens, 1))}
 }
 
+// sequence prepares a prompt; space separates prompts that must never share blocks.
 func (e *engine) sequence(space string, prompt []byte, want int) *sequence {
 	perToken := e.opts.CharsPerToken
-	s := &sequence{e: e, space: space, want: want, admitted: make(chan struct{})}
+	s := &sequence{e: e, want: want, hasher: fnv.New64a(), admitted: make(chan struct{})}
 	s.text = append(s.text, prompt...)
+	_, _ = s.hasher.Write([]byte(space)) // hashes never fail
+	s.chain()
 	s.prompt = (len(prompt) + perToken - 1) / perToken
 	s.seed = seedOf(s.text)
 	return s
@@ -101,15 +107,21 @@ func (s *sequence) next(ctx context.Context) (string, bool, error) {
 
 // close ends a sequence that open let in, at its end or earlier. Blocks of the answer stay in the cache too.
 func (s *sequence) close() {
+	chain := s.chain()
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
-	s.e.cache.fill(s.lease, s.chain())
+	s.e.cache.fill(s.lease, chain)
 	s.e.leaveLocked(s, s.done < s.want)
 }
 
-// chain returns the hashes of the whole blocks of the text so far.
+// chain returns the chained hashes of the whole blocks of the text so far.
 func (s *sequence) chain() []uint64 {
-	return chainOf(s.space, s.text, s.e.opts.BlockTokens*s.e.opts.CharsPerToken)
+	size := s.e.opts.BlockTokens * s.e.opts.CharsPerToken
+	for from := len(s.hashes) * size; from+size <= len(s.text); from += size {
+		_, _ = s.hasher.Write(s.text[from : from+size]) // its state carries what came before, which is the chaining
+		s.hashes = append(s.hashes, s.hasher.Sum64())
+	}
+	return s.hashes
 }
 
 func (s *sequence) needBlocks() int {

@@ -216,7 +216,7 @@ func TestKillAndRestart(t *testing.T) {
 	if _, err := io.Copy(io.Discard, lines); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the stream ended with %v, want a reset", err)
 	}
-	if _, err := client.Get(url + "/health"); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, _, err := try(r, chatBody); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("after Kill: %v, want connection refused", err)
 	}
 	eventually(t, "the killed request is over", func() bool { return r.Running() == 0 })

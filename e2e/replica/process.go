@@ -13,12 +13,13 @@ import (
 
 // process is one life of a replica, from its start to Close or Kill.
 type process struct {
-	r       *Replica
-	opts    Options
-	engine  *engine
-	started time.Time
-	server  *http.Server
-	ending  chan struct{} // closed when the process is told to end; lets go of requests that a fault holds
+	r         *Replica
+	opts      Options
+	engine    *engine
+	endpoints map[string]endpoint
+	started   time.Time
+	server    *http.Server
+	ending    chan struct{} // closed when the process is told to end; lets go of requests that a fault holds
 
 	mu     sync.Mutex
 	ln     net.Listener // nil while connections are refused
@@ -31,6 +32,7 @@ func newProcess(r *Replica, ln net.Listener) *process {
 		r: r, opts: r.opts, engine: newEngine(r.opts), started: time.Now(),
 		ending: make(chan struct{}), conns: map[*conn]struct{}{},
 	}
+	p.endpoints = p.table()
 	p.server = &http.Server{
 		Handler:           http.HandlerFunc(p.serve),
 		ReadHeaderTimeout: time.Minute,

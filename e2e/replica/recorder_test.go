@@ -89,6 +89,7 @@ func TestWebSocket_echo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer resp.Body.Close()
 	// Key and answer are the example of RFC 6455, section 1.3.
 	if resp.StatusCode != 101 || resp.Header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
 		t.Fatalf("handshake: %d, %v", resp.StatusCode, resp.Header)
