@@ -58,8 +58,8 @@ func (t *terminal) introduce(w *workload) {
 	t.printf("%s\n\n", t.paint(bold, "CART: what cache-aware routing is worth"))
 	t.printf("A prompt that begins like an earlier one is cheap on the replica that has seen it, and dear on any other.\n" +
 		"This demo puts the official Traefik, with CART as its plugin, before simulated vLLM replicas, and has the same\n" +
-		"conversations twice: once spread by round-robin, once routed by CART. It takes about 45 seconds and leaves\n" +
-		"nothing behind; all traffic stays on 127.0.0.1.\n\n")
+		"conversations twice: once spread by round-robin, once routed by CART. It takes about 45 seconds, and all\n" +
+		"its traffic stays on 127.0.0.1.\n\n")
 	t.printf("  %-12s %d, each with %s uncached prompt tokens a second and room for %s in its cache\n", "replicas",
 		replicas, thousands(prefillRate), thousands(cacheTokens))
 	t.printf("  %-12s %d tenants with a long system prompt each, %d conversations a tenant, %d turns each:\n", "load",
