@@ -1,0 +1,272 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cart-llm/cart/e2e/engine"
+	"github.com/cart-llm/cart/e2e/replica"
+)
+
+// TestReloadKeepsTree: 50 reloads of something else under load lose no request, no count and no knowledge.
+func TestReloadKeepsTree(t *testing.T) {
+	engine.Each(t, func(t *testing.T, kind engine.Kind) {
+		r := start(t, kind, pool{size: 3, options: replica.Options{DecodeRate: 1000}})
+		home := map[string]string{}
+		for i := 0; i < 9; i++ {
+			name := fmt.Sprintf("warmed %d", i)
+			home[name] = r.chat(newChat(name)).peer()
+		}
+		crowd := r.crowd(6)
+		for i := 0; i < 50; i++ {
+			r.setup.Middlewares["other"] = engine.Config{"workers": workersOf(r.urls()...), "maxLoad": i + 1, "logLevel": "error"}
+			r.setup.Routers["other"] = engine.Router{Host: fmt.Sprintf("other-%d.test", i), Middleware: "other"}
+			r.reload()
+			time.Sleep(15 * time.Millisecond) // in-process reloads take no time; the crowd is to get between them
+		}
+		sent := len(home) + crowd.stop()
+		if sent < 100 {
+			t.Errorf("only %d requests were sent, too few to show anything", sent)
+		}
+		r.waitIdle()
+		s := r.state()
+		requests, reasons, seen := 0, 0, 0
+		for i, w := range s.Workers {
+			requests += w.Requests
+			seen += len(generations(r.replicas[i]))
+		}
+		for _, n := range s.Reasons {
+			reasons += n
+		}
+		if requests != sent || reasons != sent || seen != sent {
+			t.Errorf("requests in /workers = %d, reasons %d, seen by the replicas %d, want %d each", requests, reasons, seen, sent)
+		}
+		for name, peer := range home {
+			if a := r.chat(newChat(name)); a.peer() != peer || a.reason() != "cache_hit" {
+				t.Errorf("%s went to %s (%s), want %s (cache_hit)", name, a.peer(), a.reason(), peer)
+			}
+		}
+	})
+}
+
+// crowd are clients that send unrelated chats, every fourth as a longer stream, until they are stopped.
+type crowd struct {
+	r    *rig
+	done chan struct{}
+	sent atomic.Int64
+	wait sync.WaitGroup
+}
+
+func (r *rig) crowd(clients int) *crowd {
+	c := &crowd{r: r, done: make(chan struct{})}
+	for i := 0; i < clients; i++ {
+		c.wait.Add(1)
+		go func() {
+			defer c.wait.Done()
+			c.client(i)
+		}()
+	}
+	return c
+}
+
+func (c *crowd) client(i int) {
+	for n := 0; ; n++ {
+		select {
+		case <-c.done:
+			return
+		default:
+		}
+		one := newChat(fmt.Sprintf("crowd %d %d", i, n))
+		if n%4 == 3 {
+			one = one.stream().tokens(40)
+		}
+		a := c.r.post("/v1/chat/completions", one.body())
+		c.sent.Add(1)
+		if a.err != nil || a.status != http.StatusOK {
+			c.r.t.Errorf("a client of the crowd got %d %.200s, %v, want 200", a.status, a.body, a.err)
+			return
+		}
+	}
+}
+
+// stop ends the clients and returns how many requests they have sent.
+func (c *crowd) stop() int {
+	close(c.done)
+	c.wait.Wait()
+	return int(c.sent.Load())
+}
+
+// TestRemovalDrains: the streams of a replica that is removed go on to their end, nothing new reaches it, and when it
+// comes back nothing is remembered of it.
+func TestRemovalDrains(t *testing.T) {
+	engine.Each(t, func(t *testing.T, kind engine.Kind) {
+		tickers := map[string]*ticker{}
+		var urls []string
+		for i := 0; i < 3; i++ {
+			one := startTicker(t)
+			tickers[one.URL] = one
+			urls = append(urls, one.URL)
+		}
+		r := start(t, kind, pool{config: engine.Config{"workers": workersOf(urls...)}})
+		kept := newChat("only the removed one has it").tokens(1)
+		gone := tickers[r.chat(kept).peer()]
+		streamed := r.promptAt(gone.URL)
+		crowd := r.crowd(3)
+		var streams []*held
+		for i := 0; i < 3; i++ {
+			h := r.hold(streamed.tokens(60))
+			if h.peer() != gone.URL {
+				t.Fatalf("a stream went to %s (%s), want %s", h.peer(), h.reason(), gone.URL)
+			}
+			streams = append(streams, h)
+		}
+
+		var rest []string
+		for _, url := range urls {
+			if url != gone.URL {
+				rest = append(rest, url)
+			}
+		}
+		r.with(engine.Config{"workers": workersOf(rest...)})
+		// What was dispatched before the switch may still arrive.
+		time.Sleep(50 * time.Millisecond)
+		before := gone.requests.Load()
+		if w, ok := r.state().worker(gone.URL); ok && !w.Draining {
+			t.Errorf("the removed replica in /workers = %+v, want it draining or absent", w)
+		}
+		for i := 0; i < 10; i++ {
+			if a := r.chat(streamed.tokens(1)); a.peer() == gone.URL {
+				t.Errorf("a prompt of the removed replica went to it (%s)", a.reason())
+			}
+		}
+		for _, h := range streams {
+			body, err := io.ReadAll(h.resp.Body)
+			if want := tickerEvents(60); err != nil || string(body) != want {
+				t.Errorf("a stream of the removed replica ended with %v after %d bytes, want nil after the same %d", err, len(body), len(want))
+			}
+		}
+		crowd.stop()
+		if got := gone.requests.Load(); got != before {
+			t.Errorf("requests that reached the replica after its removal = %d, want 0", got-before)
+		}
+		r.waitState(time.Second, func(s poolState) error {
+			if w, ok := s.worker(gone.URL); ok {
+				return fmt.Errorf("the drained replica is still in /workers: %+v", w)
+			}
+			return nil
+		})
+
+		r.with(engine.Config{"workers": workersOf(urls...)})
+		if w, ok := r.state().worker(gone.URL); !ok || w.Claims != 0 || w.Load != 0 {
+			t.Errorf("the replica that came back in /workers = %+v, %v, want it with no claims and no load", w, ok)
+		}
+		if a := r.chat(kept); a.reason() != "miss" {
+			t.Errorf("reason for a prompt of the replica's former life = %s, want miss", a.reason())
+		}
+	})
+}
+
+// promptAt returns a chat that has been sent to the replica with that address.
+func (r *rig) promptAt(url string) *chat {
+	r.t.Helper()
+	for i := 0; i < 100; i++ {
+		c := newChat(fmt.Sprintf("search %d", i)).tokens(1)
+		if r.chat(c).peer() == url {
+			return c
+		}
+	}
+	r.t.Fatalf("none of 100 unrelated prompts went to %s", url)
+	return nil
+}
+
+// ticker is a server whose streams are made of the same bytes each time: max_tokens events, 20 ms apart.
+type ticker struct {
+	*httptest.Server
+	requests atomic.Int64
+}
+
+func startTicker(t *testing.T) *ticker {
+	t.Helper()
+	one := &ticker{}
+	one.Server = httptest.NewServer(http.HandlerFunc(one.serve))
+	t.Cleanup(func() {
+		one.CloseClientConnections()
+		one.Close()
+	})
+	return one
+}
+
+func (o *ticker) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		return // a health probe
+	}
+	o.requests.Add(1)
+	var c chat
+	if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	for i := 0; i < c.MaxTokens; i++ {
+		if _, err := io.WriteString(w, tickerEvent(i)); err != nil || out.Flush() != nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func tickerEvent(i int) string { return fmt.Sprintf("data: event %d of the stream\n\n", i) }
+
+func tickerEvents(n int) string {
+	var b strings.Builder
+	for i := 0; i < n; i++ {
+		b.WriteString(tickerEvent(i))
+	}
+	return b.String()
+}
+
+// TestReloadDuringStream: a stream outlives the configuration it began under, and its client can still cancel it.
+func TestReloadDuringStream(t *testing.T) {
+	engine.Each(t, func(t *testing.T, kind engine.Kind) {
+		r := start(t, kind, pool{size: 1, options: replica.Options{DecodeRate: 50}})
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		ask := func(n int) *http.Response {
+			body := newChat("long").stream().tokens(n).body()
+			resp, err := r.send(ctx, request{method: "POST", path: "/v1/chat/completions", body: body})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp
+		}
+		short, long := ask(40), ask(5000)
+		defer short.Body.Close()
+		defer long.Body.Close()
+		r.with(engine.Config{"maxLoad": 7})
+		if got := r.state().load(); got != 2 {
+			t.Errorf("load in /workers after a reload = %d, want 2", got)
+		}
+		events, err := readEvents(short.Body)
+		if err != nil || len(events) != 43 {
+			t.Errorf("a stream over a reload had %d events and ended with %v, want 43 and nil", len(events), err)
+		}
+		cancel()
+		eventually(t, time.Second, func() error {
+			if r.running() != 0 {
+				return fmt.Errorf("the cancelled stream still runs at the replica")
+			}
+			return nil
+		})
+		r.waitIdle()
+	})
+}
