@@ -51,18 +51,21 @@ func join(ctx context.Context, name string, set *settings, config string) (*pool
 	registryMu.Lock()
 	defer registryMu.Unlock()
 	p := registry[name]
-	if p == nil {
+	fresh := p == nil
+	if fresh {
 		if set == nil {
 			return nil, nil
 		}
 		p = newPool(name, set)
 		registry[name] = p
-		go guard("health loop", func() { healthLoop(p) })
-		go guard("janitor", func() { janitor(p) })
 	}
 	var proxy *httputil.ReverseProxy
 	if set != nil {
 		proxy = p.apply(set, config)
+	}
+	if fresh {
+		go guard("health loop", func() { healthLoop(p) })
+		go guard("janitor", func() { janitor(p) })
 	}
 	p.refs++
 	go guard("lease", func() { leaveWithContext(ctx, p) })
