@@ -12,6 +12,7 @@ require (
 )
 
 require (
+	github.com/mitchellh/mapstructure v1.5.1-0.20231216201459-8508981c8b6c // indirect
 	github.com/traefik/genconf v0.5.2 // indirect
 	github.com/traefik/paerser v0.2.0 // indirect
 )

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-viper/mapstructure/v2"
+	"github.com/mitchellh/mapstructure"
 )
 
 // written turns a configuration into what Traefik's file provider makes of it: scalars are text, numbers with a fraction
@@ -67,7 +67,8 @@ func listAsText(list []any) any {
 	return out
 }
 
-// decode puts a configuration into a Config of the plugin with the decoder settings that Traefik uses.
+// decode puts a configuration into a Config of the plugin with the decoder, its settings and its version that Traefik
+// 3.7.15 uses. A newer decoder refuses an empty list of workers, which arrives as the empty text.
 func decode(config Config, into any) error {
 	if len(config) == 0 {
 		return nil

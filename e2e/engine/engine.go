@@ -72,6 +72,7 @@ func Each(t *testing.T, f func(t *testing.T, kind Kind)) {
 // Start serves the setup until the test ends. A panic in the server's log fails the test.
 func Start(t testing.TB, kind Kind, s Setup) Engine {
 	t.Helper()
+	captureStdout()
 	var e Engine
 	switch kind {
 	case Compiled:

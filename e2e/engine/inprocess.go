@@ -47,7 +47,6 @@ var started atomic.Int64
 
 func startInProcess(t testing.TB, l loader) *inProcess {
 	t.Helper()
-	captureStdout()
 	e := &inProcess{loader: l, logged: stdout.log.len(), suffix: fmt.Sprintf("-%d@file", started.Add(1)), cancel: func() {}}
 	e.routes.Store(&[]route{})
 	e.plain = httptest.NewUnstartedServer(http.HandlerFunc(e.serve))

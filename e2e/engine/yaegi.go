@@ -33,7 +33,8 @@ func newYaegiLoader(t testing.TB) yaegiLoader {
 	if err := os.Symlink(root, source); err != nil {
 		t.Fatal(err)
 	}
-	loader, err := loadInto(interp.New(interp.Options{GoPath: goPath, Env: os.Environ()}))
+	// Standard error is where the interpreter tells of panics.
+	loader, err := loadInto(interp.New(interp.Options{GoPath: goPath, Env: os.Environ(), Stderr: &stdout.log}))
 	if err != nil {
 		t.Fatal(err)
 	}

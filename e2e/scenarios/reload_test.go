@@ -149,10 +149,7 @@ func TestRemovalDrains(t *testing.T) {
 			}
 		}
 		for _, h := range streams {
-			body, err := io.ReadAll(h.resp.Body)
-			if want := tickerEvents(60); err != nil || string(body) != want {
-				t.Errorf("a stream of the removed replica ended with %v after %d bytes, want nil after the same %d", err, len(body), len(want))
-			}
+			checkTicks(t, h, 60)
 		}
 		crowd.stop()
 		if got := gone.requests.Load(); got != before {
@@ -227,12 +224,17 @@ func (o *ticker) serve(w http.ResponseWriter, r *http.Request) {
 
 func tickerEvent(i int) string { return fmt.Sprintf("data: event %d of the stream\n\n", i) }
 
-func tickerEvents(n int) string {
-	var b strings.Builder
+// checkTicks reads a held stream of a ticker to its end and checks every byte.
+func checkTicks(t *testing.T, h *held, n int) {
+	t.Helper()
+	var want strings.Builder
 	for i := 0; i < n; i++ {
-		b.WriteString(tickerEvent(i))
+		want.WriteString(tickerEvent(i))
 	}
-	return b.String()
+	body, err := io.ReadAll(h.resp.Body)
+	if err != nil || string(body) != want.String() {
+		t.Errorf("a stream ended with %v after %d bytes, want nil after the same %d", err, len(body), want.Len())
+	}
 }
 
 // TestReloadDuringStream: a stream outlives the configuration it began under, and its client can still cancel it.
