@@ -96,3 +96,9 @@ func Start(t testing.TB, kind Kind, s Setup) Engine {
 	}
 	return e
 }
+
+// Selected tells whether Each runs that engine.
+func Selected(kind Kind) bool {
+	only := os.Getenv("ENGINE")
+	return only == "" || only == string(kind)
+}
