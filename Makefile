@@ -60,24 +60,31 @@ GO_FILES := find . \( -name .cache -o -name vendor -o -name testdata -o -name no
 
 # --- tests ------------------------------------------------------------------------------------------------------------
 
+TESTS    := $(PHASE) -tests $(if $(RUN),-none-ok)
+RUN_FLAG := $(if $(RUN),-run '$(RUN)')
+
 .PHONY: subset unit yaegi nested
 subset: $(BIN)/phase ## the root's Go stays within what Yaegi runs
 	@$(PHASE) -tests subset -- $(GO) test -json -race -run '^TestSubset' .
 unit: $(BIN)/phase ## the root's tests, compiled with -race
-	@$(PHASE) -tests unit -- $(GO) test -json -race -skip '^TestSubset' $(if $(RUN),-run '$(RUN)') .
+	@$(TESTS) unit -- $(GO) test -json -race -skip '^TestSubset' $(RUN_FLAG) .
 yaegi: $(BIN)/phase $(BIN)/yaegi gopath ## the root's tests, interpreted
-	@$(PHASE) -tests yaegi -- env GOPATH=$(GOPATHS) timeout -k 10 600 \
-	  $(BIN)/yaegi test -v $(if $(RUN),-run '$(RUN)') $(MODULE)
+	@$(TESTS) yaegi -- env GOPATH=$(GOPATHS) timeout -k 10 600 \
+	  $(BIN)/yaegi test -v $(RUN_FLAG) $(MODULE)
 nested: $(BIN)/phase ## the tests of the modules beside the root, without e2e
 	@$(PHASE) -tests nested -- bash -c 'for m in $(filter-out e2e,$(NESTED)); do $(GO) -C $$m test -json ./... || bad=1; done; \
 	  exit $${bad:-0}'
 
-.PHONY: e2e catalog
-e2e: $(addprefix e2e-,$(ENGINES)) ## the end-to-end tests on each engine, or on ENGINE
-e2e-compiled: RACE := -race
+E2E_TEST := $(GO) -C e2e test -json -count=1 -timeout 8m $(RUN_FLAG)
+
+.PHONY: e2e e2e-support catalog
+e2e: $(if $(ENGINE),,e2e-support) $(addprefix e2e-,$(ENGINES)) ## the end-to-end tests on each engine, or on ENGINE
+e2e-support: $(BIN)/phase
+	@$(TESTS) 'e2e support' -- $(E2E_TEST) -race $$(bash tools/e2e-packages other)
 e2e-traefik: traefik
 e2e-%: $(BIN)/phase
-	@$(PHASE) -tests 'e2e $*' -- env ENGINE=$* $(GO) -C e2e test -json -count=1 -timeout 8m $(RACE) $(if $(RUN),-run '$(RUN)') ./...
+	@$(TESTS) 'e2e $*' -- env ENGINE=$* $(E2E_TEST) $(if $(filter compiled,$*),-race) \
+	  $$(bash tools/e2e-packages engine)
 catalog: $(BIN)/phase ## what Traefik's plugin catalogue checks
 	@$(PHASE) -tests catalog -- $(GO) -C e2e test -json -count=1 ./catalog
 

@@ -1,7 +1,8 @@
 // Command phase runs one step of the Makefile: a heading line with its time, the details only when it fails.
 //
 //	phase NAME -- COMMAND...         any command
-//	phase -tests NAME -- COMMAND...  one that prints `go test -json` events or `go test -v` text; no test run = failure
+//	phase -tests NAME -- COMMAND...  one that prints `go test -json` events or `go test -v` text; no test run = failure,
+//	                                 unless -none-ok says that a selection may match nothing
 //	phase -total                     the sum of all phases since -reset, as "N passed, N failed"
 //	phase -reset                     forget them
 //
@@ -24,6 +25,7 @@ import (
 
 func main() {
 	tests := flag.Bool("tests", false, "count the tests in the output")
+	noneOK := flag.Bool("none-ok", false, "accept that no test ran")
 	total := flag.Bool("total", false, "print the sum of all phases")
 	reset := flag.Bool("reset", false, "forget the phases so far")
 	state := flag.String("state", ".cache", "folder of the sum")
@@ -39,7 +41,7 @@ func main() {
 	case len(args) < 3 || args[1] != "--":
 		err = errors.New("usage: phase [-tests] NAME -- COMMAND...")
 	default:
-		err = run(args[0], args[2:], *tests, sum)
+		err = run(phase{args[0], args[2:], *tests, *noneOK}, sum)
 	}
 	if err == nil {
 		return
@@ -56,21 +58,28 @@ type phaseFailed struct{}
 
 func (phaseFailed) Error() string { return "the phase failed" }
 
+type phase struct {
+	name    string
+	command []string
+	tests   bool // its output tells of tests
+	noneOK  bool // even of none
+}
+
 // run prints the heading, runs the command and prints what became of it.
-func run(name string, command []string, tests bool, sum sumFile) error {
-	fmt.Printf("%-24s ", name)
+func run(p phase, sum sumFile) error {
+	fmt.Printf("%-24s ", p.name)
 
 	started := time.Now()
 	rep := newReport()
-	cmdErr := runLines(command, rep.line)
+	cmdErr := runLines(p.command, rep.line)
 	took := time.Since(started)
 
 	counts := rep.counts()
 	failed := cmdErr != nil || counts.failed > 0
-	if tests && !failed && counts.passed == 0 {
+	if p.tests && !p.noneOK && !failed && counts.passed == 0 {
 		failed, cmdErr = true, errors.New("no test ran")
 	}
-	if failed && tests && counts.failed == 0 {
+	if failed && p.tests && counts.failed == 0 {
 		counts.failed = 1
 	}
 
@@ -79,11 +88,11 @@ func run(name string, command []string, tests bool, sum sumFile) error {
 		verdict = "FAIL"
 	}
 	fmt.Printf("%s %7.1fs", verdict, took.Seconds())
-	if tests {
+	if p.tests {
 		fmt.Printf("  %s", counts)
 	}
 	fmt.Println()
-	if err := sum.add(name, failed, counts); err != nil {
+	if err := sum.add(p.name, failed, counts); err != nil {
 		return err
 	}
 	if !failed {
@@ -91,7 +100,7 @@ func run(name string, command []string, tests bool, sum sumFile) error {
 	}
 	rep.printDetails(os.Stdout)
 	if cmdErr != nil {
-		fmt.Printf("%s: %v\n", name, cmdErr)
+		fmt.Printf("%s: %v\n", p.name, cmdErr)
 	}
 	fmt.Println()
 	return phaseFailed{}
