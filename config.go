@@ -1,6 +1,8 @@
 package cart
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -33,6 +35,8 @@ type Config struct {
 	Health HealthConfig `json:"health,omitempty"`
 	// CircuitBreaker tunes when failing requests take a replica out.
 	CircuitBreaker CircuitBreakerConfig `json:"circuitBreaker,omitempty"`
+	// TLS tunes connections to https replicas.
+	TLS TLSConfig `json:"tls,omitempty"`
 	// Endpoints names the paths that CART answers itself.
 	Endpoints EndpointsConfig `json:"endpoints,omitempty"`
 	// LogLevel is debug, info (default), warn or error. Each routing decision is a line at debug.
@@ -104,6 +108,9 @@ type ProxyConfig struct {
 	StreamIdleTimeout string `json:"streamIdleTimeout,omitempty"`
 	// MaxBodyBytes bounds the body of a routed request; above it 413. Default 67108864 (64 MiB).
 	MaxBodyBytes string `json:"maxBodyBytes,omitempty"`
+	// RemoteMediaURLPolicy is the status, 400 to 599, by which requests are refused that name media to be fetched from
+	// elsewhere. Then every POST body is parsed, and what cannot be inspected is refused with 415. Empty (default) = off.
+	RemoteMediaURLPolicy string `json:"remoteMediaUrlPolicy,omitempty"`
 	// AddRoutedPeerHeader sends the replica's address as x-routed-peer. Default true.
 	AddRoutedPeerHeader string `json:"addRoutedPeerHeader,omitempty"`
 	// AddDecisionHeaders sends the reason and the matched share as x-cart-reason and x-cart-match. Default false.
@@ -137,6 +144,18 @@ type CircuitBreakerConfig struct {
 	// Timeout is how long it stays open before one request may probe. Default 30s.
 	Timeout string                 `json:"timeout,omitempty"`
 	Unknown map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// TLSConfig tunes connections to https replicas. Certificates are checked against the system's roots by default.
+type TLSConfig struct {
+	// CAFile holds the PEM certificates that replicas' certificates are checked against, in place of the system's roots.
+	CAFile string `json:"caFile,omitempty"`
+	// InsecureSkipVerify accepts any certificate. Default false.
+	InsecureSkipVerify string `json:"insecureSkipVerify,omitempty"`
+	// CertFile and KeyFile hold the PEM certificate and key that CART shows to replicas.
+	CertFile string                 `json:"certFile,omitempty"`
+	KeyFile  string                 `json:"keyFile,omitempty"`
+	Unknown  map[string]interface{} `json:"-" mapstructure:",remain"`
 }
 
 // EndpointsConfig names the paths that CART answers itself. "" turns one off: the path then goes to a replica.
@@ -180,6 +199,7 @@ func CreateConfig() *Config {
 		},
 		Health:         HealthConfig{Endpoint: "/health", Interval: "10s", Timeout: "2s", FailureThreshold: "3", SuccessThreshold: "1"},
 		CircuitBreaker: CircuitBreakerConfig{FailureThreshold: "5", SuccessThreshold: "2", Timeout: "30s"},
+		TLS:            TLSConfig{InsecureSkipVerify: "false"},
 		Endpoints:      EndpointsConfig{Health: "/health", Workers: "/workers"},
 		LogLevel:       "info",
 		LogFormat:      "json",
@@ -200,6 +220,7 @@ type settings struct {
 	evictEvery   time.Duration
 	cleanupHour  int
 	maxBody      int64
+	mediaStatus  int // 0 = remote media are allowed
 	peerHeader   bool
 	decisionHead bool
 
@@ -210,6 +231,9 @@ type settings struct {
 	firstByteWait time.Duration
 	requestWait   time.Duration
 	idleWait      time.Duration
+
+	tls   *tls.Config
+	files string // content of the files that were read, to tell when they change
 
 	health       healthSettings
 	breaker      breakerSettings
@@ -268,6 +292,7 @@ func validate(c *Config) (*settings, error) {
 	v.proxy(s, &c.Proxy)
 	v.health(s, &c.Health)
 	v.breaker(s, &c.CircuitBreaker)
+	v.tls(s, &c.TLS)
 	v.unknown("endpoints.", c.Endpoints.Unknown)
 	s.healthPath = v.path("endpoints.health", c.Endpoints.Health, true)
 	s.workersPath = v.path("endpoints.workers", c.Endpoints.Workers, true)
@@ -275,6 +300,7 @@ func validate(c *Config) (*settings, error) {
 		v.fail("endpoints.workers", c.Endpoints.Workers, "a path that differs from endpoints.health")
 	}
 	v.workers(s, c)
+	s.files = v.files
 	if len(v.errs) > 0 {
 		return nil, fmt.Errorf("invalid configuration: %s", strings.Join(v.errs, "; "))
 	}
@@ -283,7 +309,8 @@ func validate(c *Config) (*settings, error) {
 
 // validator reads texts and gathers what is wrong with them.
 type validator struct {
-	errs []string
+	errs  []string
+	files string // content of the files read so far
 }
 
 func (v *validator) cache(s *settings, c *CacheConfig) {
@@ -313,6 +340,9 @@ func (v *validator) proxy(s *settings, c *ProxyConfig) {
 	s.requestWait = v.duration("proxy.requestTimeout", c.RequestTimeout, true)
 	s.idleWait = v.duration("proxy.streamIdleTimeout", c.StreamIdleTimeout, true)
 	s.maxBody = int64(v.integer("proxy.maxBodyBytes", c.MaxBodyBytes, 1, 1<<40))
+	if c.RemoteMediaURLPolicy != "" {
+		s.mediaStatus = v.integer("proxy.remoteMediaUrlPolicy", c.RemoteMediaURLPolicy, 400, 599)
+	}
 	s.peerHeader = v.boolean("proxy.addRoutedPeerHeader", c.AddRoutedPeerHeader)
 	s.decisionHead = v.boolean("proxy.addDecisionHeaders", c.AddDecisionHeaders)
 }
@@ -336,6 +366,35 @@ func (v *validator) breaker(s *settings, c *CircuitBreakerConfig) {
 		successes: v.integer("circuitBreaker.successThreshold", c.SuccessThreshold, 1, 1000),
 		openFor:   v.duration("circuitBreaker.timeout", c.Timeout, false),
 	}
+}
+
+func (v *validator) tls(s *settings, c *TLSConfig) {
+	v.unknown("tls.", c.Unknown)
+	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: v.boolean("tls.insecureSkipVerify", c.InsecureSkipVerify)}
+	if c.CAFile != "" {
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(v.file(c.CAFile)) {
+			v.fail("tls.caFile", c.CAFile, "a readable file of PEM certificates")
+		}
+		s.tls.RootCAs = roots
+	}
+	if c.CertFile != "" || c.KeyFile != "" {
+		pair, err := tls.X509KeyPair(v.file(c.CertFile), v.file(c.KeyFile))
+		if err != nil {
+			v.fail("tls.certFile", c.CertFile, "a readable PEM certificate, with its key in tls.keyFile")
+		}
+		s.tls.Certificates = []tls.Certificate{pair}
+	}
+}
+
+// file returns the content of a file, nothing if it cannot be read.
+func (v *validator) file(name string) []byte {
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	v.files += string(content)
+	return content
 }
 
 func (v *validator) workers(s *settings, c *Config) {
@@ -421,9 +480,8 @@ func (v *validator) headers(key string, values map[string]string) []header {
 }
 
 func (v *validator) apiKey(key, file string) []header {
-	content, err := os.ReadFile(file)
-	text := strings.TrimSpace(string(content))
-	if err != nil || text == "" || strings.ContainsAny(text, "\r\n\x00") {
+	text := strings.TrimSpace(string(v.file(file)))
+	if text == "" || strings.ContainsAny(text, "\r\n\x00") {
 		v.fail(key, file, "a readable file with one key on one line")
 		return nil
 	}

@@ -12,11 +12,9 @@ import (
 // healthLoop probes every replica of the pool side by side, each at its interval, until the pool stops. The first probe of
 // a replica follows at once.
 func healthLoop(p *pool) {
-	client := &http.Client{CheckRedirect: noRedirect}
-	client.Transport = &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}
 	due := map[int]time.Time{}
 	for {
-		pause := probeDue(p, client, due, time.Now())
+		pause := probeDue(p, due, time.Now())
 		timer := time.NewTimer(pause)
 		select {
 		case <-p.stop:
@@ -27,6 +25,17 @@ func healthLoop(p *pool) {
 	}
 }
 
+// newProbeClient returns a client that reaches replicas as requests do, each time on a connection of its own: a probe on an
+// old connection would not see that new ones are refused.
+func newProbeClient(transport *http.Transport) *http.Client {
+	own := transport.Clone()
+	own.DisableKeepAlives = true
+	own.ResponseHeaderTimeout = 0
+	client := &http.Client{CheckRedirect: noRedirect}
+	client.Transport = own
+	return client
+}
+
 // noRedirect makes a redirect the probe's answer: a login page must not pass for good health.
 func noRedirect(req *http.Request, via []*http.Request) error {
 	return http.ErrUseLastResponse
@@ -34,7 +43,7 @@ func noRedirect(req *http.Request, via []*http.Request) error {
 
 // probeDue starts the probes whose time has come and returns how long to wait until it looks again. A replica whose probe
 // still runs is not probed a second time.
-func probeDue(p *pool, client *http.Client, due map[int]time.Time, now time.Time) time.Duration {
+func probeDue(p *pool, due map[int]time.Time, now time.Time) time.Duration {
 	const look = 100 * time.Millisecond // so that a new replica or interval is soon noticed
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +61,7 @@ func probeDue(p *pool, client *http.Client, due map[int]time.Time, now time.Time
 		}
 		due[r.id] = now.Add(set.health.interval)
 		r.probing = true
-		startProbe(p, client, r, set)
+		startProbe(p, p.probes, r, set)
 	}
 	if len(due) > 2*len(p.replicas)+16 {
 		for id := range due {

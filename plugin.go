@@ -64,12 +64,19 @@ func (h *handler) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 				ex.query = req.URL.RawQuery != ""
 			}
 		}
+		if set.mediaStatus > 0 && req.Method == http.MethodPost {
+			serveInspected(h, rw, req, ex)
+			return
+		}
 		ex.replayable = req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0
 		forward(h, rw, req, ex)
 		return
 	}
 
 	body, failed := readBody(req, set.maxBody)
+	if failed == nil && set.mediaStatus > 0 {
+		failed = inspectMedia(req, body, set.mediaStatus)
+	}
 	if failed != nil {
 		refuse(h.pool, rw, e, failed)
 		return
@@ -82,5 +89,22 @@ func (h *handler) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		ex.space, ex.key = keyOf(e, body)
 	}
 	ex.began = began
+	forward(h, rw, req, ex)
+}
+
+// serveInspected buffers and inspects a body that would otherwise be streamed: with remote media refused, no spelling of a
+// path gets around that.
+func serveInspected(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
+	body, failed := readBody(req, h.set.maxBody)
+	if failed == nil {
+		failed = inspectMedia(req, body, h.set.mediaStatus)
+	}
+	if failed != nil {
+		refuse(h.pool, rw, ex.endpoint, failed)
+		return
+	}
+	ex.body = body
+	ex.buffered = true
+	ex.replayable = true
 	forward(h, rw, req, ex)
 }

@@ -3,6 +3,7 @@ package cart
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httputil"
 	"sync"
 	"time"
@@ -15,25 +16,27 @@ type pool struct {
 	refs int           // handlers that may still use it; guarded by registryMu
 	stop chan struct{} // closed when the last handler has left
 
-	mu       sync.Mutex // guards all below; never held during I/O
-	set      *settings  // the latest
-	config   string     // what set was made of, to tell a changed configuration from a mere reload
-	proxy    *httputil.ReverseProxy
-	log      *logger
-	replicas []*replica
-	draining []*replica // removed, with requests still running
-	byID     map[int]*replica
-	lastID   int
-	tree     *tree
-	sweep    []*node // where the removal of dead claims goes on; nil = none under way
-	turn     int
-	seed     uint64
-	scratch  []candidate
-	in       prompt
-	reasons  map[string]int64
-	refused  map[string]int64
-	retries  int64
-	models   *modelList
+	mu        sync.Mutex // guards all below; never held during I/O
+	set       *settings  // the latest
+	config    string     // what set was made of, to tell a changed configuration from a mere reload
+	transport *http.Transport
+	proxy     *httputil.ReverseProxy
+	probes    *http.Client
+	log       *logger
+	replicas  []*replica
+	draining  []*replica // removed, with requests still running
+	byID      map[int]*replica
+	lastID    int
+	tree      *tree
+	sweep     []*node // where the removal of dead claims goes on; nil = none under way
+	turn      int
+	seed      uint64
+	scratch   []candidate
+	in        prompt
+	reasons   map[string]int64
+	refused   map[string]int64
+	retries   int64
+	models    *modelList
 }
 
 // leaveGrace is how long a pool outlives its last handler: Traefik ends the old handlers' context before it builds the
@@ -111,6 +114,7 @@ func newPool(name string, set *settings) *pool {
 func (p *pool) apply(set *settings, config string) *httputil.ReverseProxy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	config += set.files
 	if p.set != nil && p.config == config {
 		return p.proxy
 	}
@@ -120,8 +124,14 @@ func (p *pool) apply(set *settings, config string) *httputil.ReverseProxy {
 	if old == nil || old.logLevel != set.logLevel || old.logFormat != set.logFormat {
 		p.log = newLogger(set.logLevel, set.logFormat)
 	}
-	if old == nil || old.connectWait != set.connectWait || old.firstByteWait != set.firstByteWait {
-		p.proxy = newProxy(newTransport(set), p.log)
+	if old == nil || old.connectWait != set.connectWait || old.firstByteWait != set.firstByteWait || old.files != set.files ||
+		old.tls.InsecureSkipVerify != set.tls.InsecureSkipVerify {
+		if p.transport != nil {
+			p.transport.CloseIdleConnections()
+		}
+		p.transport = newTransport(set)
+		p.proxy = newProxy(p.transport, p.log)
+		p.probes = newProbeClient(p.transport)
 	}
 	p.tree.maxNodes = set.maxNodes
 	p.tree.maxBytes = set.maxBytes

@@ -160,6 +160,7 @@ func newTransport(set *settings) *http.Transport {
 	dialer := &net.Dialer{Timeout: set.connectWait, KeepAlive: 30 * time.Second}
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
+		TLSClientConfig:       set.tls,
 		TLSHandshakeTimeout:   set.connectWait,
 		ResponseHeaderTimeout: set.firstByteWait,
 		ForceAttemptHTTP2:     true,

@@ -18,13 +18,15 @@ type refusal struct {
 
 // Why requests are refused.
 const (
-	refusedFull       = "all_full"
-	refusedNone       = "no_replica"
-	refusedTooLarge   = "body_too_large"
-	refusedUpload     = "upload_broken"
-	refusedSlowUpload = "upload_timeout"
-	refusedFailed     = "all_failed"
-	refusedTimeout    = "timeout"
+	refusedFull        = "all_full"
+	refusedNone        = "no_replica"
+	refusedTooLarge    = "body_too_large"
+	refusedUpload      = "upload_broken"
+	refusedSlowUpload  = "upload_timeout"
+	refusedFailed      = "all_failed"
+	refusedTimeout     = "timeout"
+	refusedMedia       = "remote_media"
+	refusedUninspected = "not_inspected"
 )
 
 var refusals = map[string]*refusal{
@@ -42,6 +44,10 @@ var refusals = map[string]*refusal{
 		"no replica answered the request", 0},
 	refusedTimeout: {refusedTimeout, http.StatusGatewayTimeout, "server_error", "timeout_error",
 		"no replica answered the request in time", 0},
+	refusedMedia: {refusedMedia, http.StatusUnprocessableEntity, "invalid_request_error", "invalid_request_error",
+		"media have to be sent as data URLs here", 0},
+	refusedUninspected: {refusedUninspected, http.StatusUnsupportedMediaType, "invalid_request_error", "invalid_request_error",
+		"remote media are refused here, so a body has to be plain JSON", 0},
 }
 
 // openAIError and anthropicError are the errors' shapes on the wire.
@@ -72,7 +78,7 @@ func refuse(p *pool, rw http.ResponseWriter, e endpoint, r *refusal) {
 	p.refused[r.why]++
 	log := p.log
 	p.mu.Unlock()
-	log.print(levelWarn, "request refused", "pool", p.name, "why", r.why, "status", r.status)
+	log.print(levelWarn, "request refused", "pool", p.name, "why", r.why, "status", r.status, "message", r.message)
 
 	var body []byte
 	if e == endpointMessages {
