@@ -51,6 +51,22 @@ func checkForReinit(p *subsetPass) {
 	})
 }
 
+// checkNilInTuple lets "a, b := f()" and returned nils pass: only assignments that list their values are concerned.
+func checkNilInTuple(p *subsetPass) {
+	p.each(func(n ast.Node, _ []ast.Node) {
+		stmt, ok := n.(*ast.AssignStmt)
+		if !ok || len(stmt.Rhs) < 2 {
+			return
+		}
+		for _, right := range stmt.Rhs {
+			if p.info.Types[right].IsNil() {
+				p.report(stmt.Pos())
+				return
+			}
+		}
+	})
+}
+
 // checkDeferClosure refuses the deferred call of a variable or field that got a literal in the same function, and of a
 // literal in parentheses.
 func checkDeferClosure(p *subsetPass) {
@@ -376,7 +392,7 @@ func jsonSafe(t types.Type, top bool, seen map[types.Type]bool) bool {
 		}
 		methods := types.NewMethodSet(types.NewPointer(t))
 		custom := methods.Lookup(nil, "MarshalJSON") != nil || methods.Lookup(nil, "UnmarshalJSON") != nil
-		return !(custom && !top) && jsonSafe(t.Underlying(), false, seen)
+		return (top || !custom) && jsonSafe(t.Underlying(), false, seen)
 	case *types.Struct:
 		for i := 0; i < t.NumFields(); i++ {
 			field := t.Field(i)

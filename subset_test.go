@@ -51,6 +51,7 @@ var subsetRules = []subsetRule{
 		"assign the field afterwards", checkCompiledLiterals},
 	{"errors-as", "panics for a type of this package; use errors.Is or a type assertion", checkErrorsAs},
 	{"shifts", "an untyped constant becomes an int and the operation around it panics; write uint64(1) << n", checkShifts},
+	{"nil-in-tuple", "panics; assign one by one", checkNilInTuple},
 	{"abort-panic", "arrives wrapped: a stack trace and a 500; let httputil's own panic pass", checkAbortPanic},
 	{"goroutine-recover", "a panic in a goroutine ends Traefik; defer a recover in it", checkGoroutineRecover},
 
@@ -59,8 +60,8 @@ var subsetRules = []subsetRule{
 		checkSelectExit},
 	{"for-reinit", "sets its variables again on each turn; declare them before the loop", checkForReinit},
 	{"defer-closure", "the body runs, then a core spins for ever; defer func() { f() }()", checkDeferClosure},
-	{"late-binding", "receiver and arguments are read when the call runs, not at the statement; call a func literal that " +
-		"reads what is meant, or a helper", checkLateBinding},
+	{"late-binding", "receiver and arguments are read when the call runs, not at the statement; call a func literal " +
+		"that reads what is meant, or a helper", checkLateBinding},
 	{"loop-closure", "every literal may see the last turn's variable; build it in a function that takes the value",
 		checkLoopClosure},
 	{"response-writer", "loses Flusher and Hijacker: a stream arrives at its end; pass the native one on",

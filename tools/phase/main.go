@@ -39,7 +39,7 @@ func main() {
 	case *total:
 		err = sum.print(os.Stdout)
 	case len(args) < 3 || args[1] != "--":
-		err = errors.New("usage: phase [-tests] NAME -- COMMAND...")
+		err = errors.New("usage: phase [-tests [-none-ok]] NAME -- COMMAND")
 	default:
 		err = run(phase{args[0], args[2:], *tests, *noneOK}, sum)
 	}
@@ -124,7 +124,7 @@ func runLines(command []string, line func(string)) error {
 	go func() {
 		for s := range signals {
 			if s == syscall.SIGTERM {
-				cmd.Process.Signal(s)
+				_ = cmd.Process.Signal(s) // it may be over
 			}
 		}
 	}()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -64,7 +65,7 @@ func TestSum(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := sum.print(&out); err != (phaseFailed{}) {
+	if err := sum.print(&out); !errors.Is(err, phaseFailed{}) {
 		t.Errorf("print = %v, want the failure of a phase", err)
 	}
 	if want := "failed: e2e yaegi\n5 passed, 1 failed, 1 skipped\n"; out.String() != want {
