@@ -105,6 +105,7 @@ type held struct {
 func (r *rig) hold(c *chat) *held {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	//nolint:bodyclose // release closes it
 	resp, err := r.send(ctx, request{method: http.MethodPost, path: "/v1/chat/completions", body: c.stream().body()})
 	if err != nil {
 		cancel()

@@ -134,8 +134,9 @@ func TestBreaker(t *testing.T) {
 		for time.Since(opened) < openFor*3/2 {
 			ask()
 		}
-		if got := len(generations(bad)); got != 4 {
-			t.Errorf("attempts after one and a half timeouts = %d, want 4: one failed probe", got)
+		probes := int(time.Since(opened) / openFor) // 1, unless the machine was held up
+		if got := len(generations(bad)) - 3; got < 1 || got > probes {
+			t.Errorf("attempts in one and a half timeouts of an open breaker = %d, want 1 failed probe", got)
 		}
 		if w, _ := r.state().worker(bad.URL()); w.Breaker != "open" {
 			t.Errorf("breaker after a failed probe = %s, want open", w.Breaker)

@@ -36,6 +36,7 @@ func TestWebSocketPasses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
 			t.Fatalf("answer to the upgrade = %s %v, want 101 with the accept key", resp.Status, resp.Header)
 		}
