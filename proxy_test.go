@@ -1,0 +1,166 @@
+package cart
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+func TestWait_growsAndStaysBounded(t *testing.T) {
+	standard := &backoff{initial: 100 * time.Millisecond, max: 5 * time.Second, multiplier: 2, jitter: 0.25}
+	for _, row := range []struct {
+		story string
+		b     *backoff
+		n     int
+		draw  float64
+		want  time.Duration
+	}{
+		{"the first", standard, 0, 0.5, 100 * time.Millisecond},
+		{"twice as long", standard, 1, 0.5, 200 * time.Millisecond},
+		{"twice as long again", standard, 2, 0.5, 400 * time.Millisecond},
+		{"the last below the bound", standard, 5, 0.5, 3200 * time.Millisecond},
+		{"the bound", standard, 6, 0.5, 5 * time.Second},
+		{"far beyond the bound", standard, 99, 0.5, 5 * time.Second},
+		{"the least draw", standard, 0, 0, 75 * time.Millisecond},
+		{"the greatest draw", standard, 0, 1, 125 * time.Millisecond},
+		{"no jitter", &backoff{initial: time.Second, max: 5 * time.Second, multiplier: 2}, 1, 0, 2 * time.Second},
+		{"no growth", &backoff{initial: time.Second, max: 5 * time.Second, multiplier: 1}, 50, 0.5, time.Second},
+		{"no wait", &backoff{max: 5 * time.Second, multiplier: 100, jitter: 1}, 50, 1, 0},
+		{"none by the bound", &backoff{initial: time.Second, multiplier: 2}, 3, 0.5, 0},
+		{"full jitter", &backoff{initial: time.Second, max: 5 * time.Second, multiplier: 2, jitter: 1}, 0, 0, 0},
+		{"the steepest growth", &backoff{initial: time.Second, max: time.Minute, multiplier: 100}, 100, 0.5, time.Minute},
+	} {
+		if got := wait(row.b, row.n, row.draw); got != row.want {
+			t.Errorf("%s: wait(%d, draw %v) = %v, want %v", row.story, row.n, row.draw, got, row.want)
+		}
+	}
+}
+
+func TestDrawFloat_isAShare(t *testing.T) {
+	for i := 0; i < 100; i++ {
+		if got := drawFloat(nil); got < 0 || got >= 1 {
+			t.Fatalf("drawFloat() = %v, want 0 or more and less than 1", got)
+		}
+	}
+}
+
+func TestRetryAfter_readsSecondsAndDates(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, row := range []struct {
+		value string
+		want  time.Duration
+	}{
+		{"", time.Second},
+		{"5", 5 * time.Second},
+		{"0", 0},
+		{"30", 30 * time.Second},
+		{"31", 30 * time.Second},
+		{"2000000000", 30 * time.Second},
+		{"-5", 0},
+		{"soon", time.Second},
+		{"1.5", time.Second},
+		{"5s", time.Second},
+		{"Fri, 02 Jan 2026 03:04:15 GMT", 10 * time.Second},
+		{"Friday, 02-Jan-26 03:04:15 GMT", 10 * time.Second},
+		{"Fri Jan  2 03:04:15 2026", 10 * time.Second},
+		{"Fri, 02 Jan 2026 03:14:05 GMT", 30 * time.Second},
+		{"Fri, 02 Jan 2026 03:04:05 GMT", 0},
+		{"Thu, 01 Jan 2026 03:04:05 GMT", 0},
+		{"Fri, 99 Jan 2026 03:04:15 GMT", time.Second},
+	} {
+		h := http.Header{}
+		if row.value != "" {
+			h.Set("Retry-After", row.value)
+		}
+		if got := retryAfter(h, now); got != row.want {
+			t.Errorf("retryAfter(%q) = %v, want %v", row.value, got, row.want)
+		}
+	}
+}
+
+func TestPause_endsWithTheClient(t *testing.T) {
+	gone, leave := context.WithCancel(context.Background())
+	leave()
+	for _, row := range []struct {
+		story string
+		ctx   context.Context
+		d     time.Duration
+		want  bool
+	}{
+		{"no wait", context.Background(), 0, true},
+		{"less than none", context.Background(), -time.Second, true},
+		{"a short one", context.Background(), time.Millisecond, true},
+		{"no wait, the client is gone", gone, 0, false},
+		{"a long one, the client is gone", gone, time.Hour, false},
+	} {
+		if got := pause(row.ctx, row.d); got != row.want {
+			t.Errorf("%s: pause(%v) = %v, want %v", row.story, row.d, got, row.want)
+		}
+	}
+}
+
+func TestMayRetry_isARule(t *testing.T) {
+	gone, leave := context.WithCancel(context.Background())
+	leave()
+	set := &settings{maxRetries: 2}
+	for _, row := range []struct {
+		story string
+		ex    exchange
+		want  bool
+	}{
+		{"after the first try", exchange{replayable: true, tried: []int{1}}, true},
+		{"after the second", exchange{replayable: true, tried: []int{1, 2}}, true},
+		{"after the third", exchange{replayable: true, tried: []int{1, 2, 3}}, false},
+		{"a body that is gone", exchange{tried: []int{1}}, false},
+		{"a client that is gone", exchange{replayable: true, tried: []int{1}, client: gone}, false},
+		{"no retries", exchange{replayable: true, tried: []int{1}, set: &settings{}}, false},
+	} {
+		ex := row.ex
+		if ex.client == nil {
+			ex.client = context.Background()
+		}
+		if ex.set == nil {
+			ex.set = set
+		}
+		if got := mayRetry(&ex); got != row.want {
+			t.Errorf("%s: mayRetry() = %v, want %v", row.story, got, row.want)
+		}
+	}
+}
+
+func TestSetBody_givesTheWholeBodyEachTime(t *testing.T) {
+	for _, body := range []string{"", "a body", "\x00\xff"} {
+		req, err := http.NewRequest(http.MethodPost, "http://cart/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.ContentLength = -1
+		req.TransferEncoding = []string{"chunked"}
+		setBody(req, []byte(body))
+		got, err := io.ReadAll(req.Body)
+		if err != nil || string(got) != body || req.ContentLength != int64(len(body)) || req.TransferEncoding != nil {
+			t.Errorf("setBody(%q): body %q, %v, length %d, encoding %v, want it with its length", body, got, err, req.ContentLength, req.TransferEncoding)
+		}
+		again, err := req.GetBody()
+		if err != nil {
+			t.Fatalf("setBody(%q): GetBody() = %v", body, err)
+		}
+		if got, err := io.ReadAll(again); err != nil || string(got) != body {
+			t.Errorf("setBody(%q): GetBody() reads %q, %v", body, got, err)
+		}
+	}
+}
+
+func TestAttempt_shareOfThePrompt(t *testing.T) {
+	for _, row := range []struct {
+		matched, total int
+		want           float64
+	}{{0, 0, 0}, {0, 10, 0}, {5, 10, 0.5}, {10, 10, 1}} {
+		a := &attempt{matched: row.matched}
+		if got := a.share(row.total); got != row.want {
+			t.Errorf("share(%d of %d) = %v, want %v", row.matched, row.total, got, row.want)
+		}
+	}
+}
