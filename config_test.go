@@ -49,6 +49,7 @@ func setKey(t *testing.T, c *Config, key, value string) {
 		"proxy.requestTimeout":            &c.Proxy.RequestTimeout,
 		"proxy.streamIdleTimeout":         &c.Proxy.StreamIdleTimeout,
 		"proxy.maxBodyBytes":              &c.Proxy.MaxBodyBytes,
+		"proxy.remoteMediaUrlPolicy":      &c.Proxy.RemoteMediaURLPolicy,
 		"proxy.addRoutedPeerHeader":       &c.Proxy.AddRoutedPeerHeader,
 		"proxy.addDecisionHeaders":        &c.Proxy.AddDecisionHeaders,
 		"health.endpoint":                 &c.Health.Endpoint,
@@ -59,6 +60,10 @@ func setKey(t *testing.T, c *Config, key, value string) {
 		"circuitBreaker.failureThreshold": &c.CircuitBreaker.FailureThreshold,
 		"circuitBreaker.successThreshold": &c.CircuitBreaker.SuccessThreshold,
 		"circuitBreaker.timeout":          &c.CircuitBreaker.Timeout,
+		"tls.insecureSkipVerify":          &c.TLS.InsecureSkipVerify,
+		"tls.caFile":                      &c.TLS.CAFile,
+		"tls.certFile":                    &c.TLS.CertFile,
+		"tls.keyFile":                     &c.TLS.KeyFile,
 		"endpoints.health":                &c.Endpoints.Health,
 		"endpoints.workers":               &c.Endpoints.Workers,
 	}[key]
@@ -107,6 +112,8 @@ func TestValidate_acceptsTheDefaults(t *testing.T) {
 		{"proxy.requestTimeout", set.requestWait, time.Duration(0)},
 		{"proxy.streamIdleTimeout", set.idleWait, 5 * time.Minute},
 		{"proxy.maxBodyBytes", set.maxBody, int64(64 << 20)},
+		{"proxy.remoteMediaUrlPolicy", set.mediaStatus, 0},
+		{"tls.insecureSkipVerify", set.tls.InsecureSkipVerify, false},
 		{"proxy.addRoutedPeerHeader", set.peerHeader, true},
 		{"proxy.addDecisionHeaders", set.decisionHead, false},
 		{"health.endpoint", set.health.endpoint, "/health"},
@@ -159,6 +166,8 @@ func TestValidate_acceptsGoodValues(t *testing.T) {
 		{"proxy.requestTimeout", "0 30s"},
 		{"proxy.streamIdleTimeout", "0 30s"},
 		{"proxy.maxBodyBytes", "1 1000000"},
+		{"proxy.remoteMediaUrlPolicy", "400 403 599"},
+		{"tls.insecureSkipVerify", "true false"},
 		{"proxy.addRoutedPeerHeader", "true false 1 0 True"},
 		{"proxy.addDecisionHeaders", "true false"},
 		{"health.endpoint", "/health /a/b?c=d health"},
@@ -217,6 +226,10 @@ func TestValidate_namesKeyValueAndWhatIsAllowed(t *testing.T) {
 		{"proxy.requestTimeout", "-1s x", aDuration},
 		{"proxy.streamIdleTimeout", "-1s x", aDuration},
 		{"proxy.maxBodyBytes", "0 -1 64MB", "a whole number from 1 to"},
+		{"proxy.remoteMediaUrlPolicy", "0 200 600 refuse", "a whole number from 400 to 599"},
+		{"tls.insecureSkipVerify", "yes", "true or false"},
+		{"tls.caFile", "/does/not/exist .traefik.yml", "a readable file of PEM certificates"},
+		{"tls.certFile", "/does/not/exist", "a readable PEM certificate, with its key in tls.keyFile"},
 		{"proxy.addRoutedPeerHeader", "yes on 2", "true or false"},
 		{"proxy.addDecisionHeaders", "yes", "true or false"},
 		{"health.endpoint", "http://a/health", "a path such as /health"},
@@ -292,7 +305,7 @@ func TestValidate_tellsAllErrorsAtOnce(t *testing.T) {
 func TestValidate_refusesUnknownKeysAtEachLevel(t *testing.T) {
 	odd := map[string]interface{}{"treshold": "0.5"}
 	for _, key := range []string{"treshold", "cache.treshold", "proxy.treshold", "health.treshold", "circuitBreaker.treshold",
-		"endpoints.treshold", "workers[1].treshold"} {
+		"tls.treshold", "endpoints.treshold", "workers[1].treshold"} {
 		c := CreateConfig()
 		c.Workers = []WorkerConfig{{URL: "http://a"}, {URL: "http://b"}}
 		switch strings.SplitN(key, ".", 2)[0] {
@@ -306,6 +319,8 @@ func TestValidate_refusesUnknownKeysAtEachLevel(t *testing.T) {
 			c.Health.Unknown = odd
 		case "circuitBreaker":
 			c.CircuitBreaker.Unknown = odd
+		case "tls":
+			c.TLS.Unknown = odd
 		case "endpoints":
 			c.Endpoints.Unknown = odd
 		default:
