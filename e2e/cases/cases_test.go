@@ -5,6 +5,8 @@ package cases
 
 import (
 	"os"
+	"sort"
+	"strconv"
 	"testing"
 
 	"github.com/cart-llm/cart/e2e/engine"
@@ -16,9 +18,23 @@ type test struct {
 	run func(t *testing.T, s *stage)
 }
 
-// TestCases runs every case on every engine.
+// tests are the cases in Go. Each file with such cases adds its own in its init.
+var tests []test
+
+// TestCases runs every case on every engine. A case in the machine form may have parts in Go besides.
 func TestCases(t *testing.T) {
-	forms := formCases(t)
+	parts := map[string][]test{}
+	for _, c := range formCases(t) {
+		parts[c.ID] = append(parts[c.ID], test{c.ID, c.run})
+	}
+	for _, c := range tests {
+		parts[c.id] = append(parts[c.id], c)
+	}
+	var ids []string
+	for id := range parts {
+		ids = append(ids, id)
+	}
+	sort.Strings(ids)
 	kinds := []engine.Kind{engine.Compiled, engine.Traefik}
 	if only := os.Getenv("ENGINE"); only != "" {
 		kinds = []engine.Kind{engine.Kind(only)}
@@ -26,9 +42,19 @@ func TestCases(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			s := newStage(t, kind)
-			for _, c := range forms {
-				t.Run(c.ID, func(t *testing.T) { c.run(t, s) })
+			for _, id := range ids {
+				t.Run(id, func(t *testing.T) { runParts(t, s, parts[id]) })
 			}
 		})
+	}
+}
+
+func runParts(t *testing.T, s *stage, parts []test) {
+	if len(parts) == 1 {
+		parts[0].run(t, s)
+		return
+	}
+	for i, p := range parts {
+		t.Run(strconv.Itoa(i+1), func(t *testing.T) { p.run(t, s) })
 	}
 }
