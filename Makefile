@@ -42,7 +42,7 @@ test: tools ## all checks and all tests: what CI runs
 	@$(PHASE) -reset
 	@{ $(MAKE) --no-print-directory vet && \
 	   $(MAKE) --no-print-directory --keep-going fmt-check lint subset vendor-check unit yaegi nested e2e; } \
-	  2> >(grep -v '^make' >&2); rc=$$?; $(PHASE) -total && exit $$rc
+	  2>$(CACHE)/make.log; rc=$$?; grep -v '^make' $(CACHE)/make.log; $(PHASE) -total && exit $$rc
 check: test ## the same as test
 
 .PHONY: fmt fmt-check vet lint
@@ -75,7 +75,7 @@ nested: $(BIN)/phase ## the tests of the modules beside the root, without e2e
 	@$(PHASE) -tests nested -- bash -c 'for m in $(filter-out e2e,$(NESTED)); do $(GO) -C $$m test -json ./... || bad=1; done; \
 	  exit $${bad:-0}'
 
-E2E_TEST := $(GO) -C e2e test -json -count=1 -timeout 8m $(RUN_FLAG)
+E2E_TEST := $(GO) -C e2e test -json -count=1 -timeout 5m $(RUN_FLAG)
 
 .PHONY: e2e e2e-support catalog
 e2e: $(if $(ENGINE),,e2e-support) $(addprefix e2e-,$(ENGINES)) ## the end-to-end tests on each engine, or on ENGINE

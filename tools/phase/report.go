@@ -11,7 +11,7 @@ import (
 
 // report gathers what a command printed: events of `go test -json`, the text of `go test -v`, or anything else.
 type report struct {
-	results map[testID]string   // pass, fail or skip
+	results map[testID]string   // pass, fail, skip or running
 	output  map[testID][]string // by test; under "" what belongs to the package
 	plain   []string            // lines that are no events
 	order   []testID            // failures, in the order in which they came
@@ -27,6 +27,9 @@ type event struct {
 	Test       string
 	Output     string
 }
+
+// running is the result of a test that has begun and not ended.
+const running = "running"
 
 func newReport() *report {
 	return &report{results: map[testID]string{}, output: map[testID][]string{}}
@@ -50,6 +53,8 @@ func (r *report) line(text string) {
 func (r *report) event(ev event) {
 	id := testID{ev.Package, ev.Test}
 	switch ev.Action {
+	case "run":
+		r.results[id] = running
 	case "output":
 		r.output[id] = append(r.output[id], ev.Output)
 	case "build-output":
@@ -125,18 +130,44 @@ func (r *report) printDetails(w io.Writer) {
 		a, b := r.order[i], r.order[j]
 		return a.pkg == b.pkg && a.test != "" && b.test == ""
 	})
-	for _, id := range r.order {
+	for _, id := range append(r.unfinished(), r.order...) {
 		if id.test != "" && len(r.output[id]) > 0 {
 			fmt.Fprintln(w, id.pkg)
+		}
+		if r.results[id] == running {
+			fmt.Fprintf(w, "--- never ended: %s\n", id.test)
 		}
 		printLines(w, r.output[id])
 	}
 }
 
+// unfinished returns the tests that were running when their package failed, by a panic or out of time.
+func (r *report) unfinished() []testID {
+	var ids []testID
+	for id, action := range r.results {
+		if action == running {
+			ids = append(ids, id)
+		}
+	}
+	sort.Slice(ids, func(i, j int) bool { return ids[i].pkg+" "+ids[i].test < ids[j].pkg+" "+ids[j].test })
+	return ids
+}
+
+// Of one test at most so many lines are shown from its beginning and from its end: a server's log, a dump of goroutines.
+const headLines, tailLines = 150, 50
+
 func printLines(w io.Writer, lines []string) {
+	var told []string
 	for _, line := range lines {
 		if !noise.MatchString(strings.TrimSuffix(line, "\n")) {
-			fmt.Fprint(w, line)
+			told = append(told, line)
 		}
+	}
+	if left := len(told) - headLines - tailLines; left > 0 {
+		cut := fmt.Sprintf("... %d lines left out\n", left)
+		told = append(append(told[:headLines:headLines], cut), told[headLines+left:]...)
+	}
+	for _, line := range told {
+		fmt.Fprint(w, line)
 	}
 }

@@ -53,6 +53,30 @@ func TestReport_detailsAreTheFailuresOnly(t *testing.T) {
 	}
 }
 
+func TestReport_detailsNameTestsThatNeverEnded(t *testing.T) {
+	rep := reportOf(`{"Action":"run","Package":"p","Test":"TestHangs"}
+{"Action":"output","Package":"p","Test":"TestHangs","Output":"panic: test timed out after 1s\n"}
+{"Action":"output","Package":"p","Output":"FAIL\tp\t1.0s\n"}
+{"Action":"fail","Package":"p"}
+`)
+	var out strings.Builder
+	rep.printDetails(&out)
+	if want := "p\n--- never ended: TestHangs\npanic: test timed out after 1s\nFAIL\tp\t1.0s\n"; out.String() != want {
+		t.Errorf("details = %q, want %q", out.String(), want)
+	}
+	if got, want := rep.counts(), (counts{failed: 1}); got != want {
+		t.Errorf("counts = %v, want %v", got, want)
+	}
+}
+
+func TestReport_longOutputIsCut(t *testing.T) {
+	var out strings.Builder
+	printLines(&out, strings.SplitAfter(strings.Repeat("line\n", 500), "\n"))
+	if got := strings.Count(out.String(), "line\n"); got != headLines+tailLines-1 {
+		t.Errorf("%d lines are shown, want %d", got, headLines+tailLines-1)
+	}
+}
+
 func TestSum(t *testing.T) {
 	sum := sumFile(t.TempDir() + "/sub/phases")
 	for _, err := range []error{
