@@ -13,7 +13,8 @@ import (
 type report struct {
 	results map[testID]string   // pass, fail, skip or running
 	output  map[testID][]string // by test; under "" what belongs to the package
-	plain   []string            // lines that are no events
+	plain   []string            // lines that are no events and belong to no test
+	current string              // the test that prints, in `go test -v` text
 	order   []testID            // failures, in the order in which they came
 }
 
@@ -35,7 +36,10 @@ func newReport() *report {
 	return &report{results: map[testID]string{}, output: map[testID][]string{}}
 }
 
-var textResult = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) \(`)
+var (
+	textBegins = regexp.MustCompile(`^=== (RUN|CONT|NAME)\s+(\S+)`)
+	textResult = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) \(`)
+)
 
 // line takes one line of output, with its line end.
 func (r *report) line(text string) {
@@ -44,9 +48,25 @@ func (r *report) line(text string) {
 		r.event(ev)
 		return
 	}
-	r.plain = append(r.plain, text)
-	if m := textResult.FindStringSubmatch(text); m != nil {
-		r.result(testID{"", m[2]}, strings.ToLower(m[1]))
+	if m := textBegins.FindStringSubmatch(text); m != nil {
+		r.current = m[2]
+		if m[1] == "RUN" {
+			r.event(event{Action: "run", Test: m[2]})
+		}
+		return
+	}
+	m := textResult.FindStringSubmatch(text)
+	if m == nil && r.current == "" {
+		r.plain = append(r.plain, text)
+		return
+	}
+	if m != nil {
+		r.current = m[2]
+	}
+	r.event(event{Action: "output", Test: r.current, Output: text})
+	if m != nil {
+		r.event(event{Action: strings.ToLower(m[1]), Test: m[2]})
+		r.current = ""
 	}
 }
 
@@ -131,7 +151,7 @@ func (r *report) printDetails(w io.Writer) {
 		return a.pkg == b.pkg && a.test != "" && b.test == ""
 	})
 	for _, id := range append(r.unfinished(), r.order...) {
-		if id.test != "" && len(r.output[id]) > 0 {
+		if id.test != "" && id.pkg != "" && len(r.output[id]) > 0 {
 			fmt.Fprintln(w, id.pkg)
 		}
 		if r.results[id] == running {

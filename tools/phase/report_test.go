@@ -53,6 +53,28 @@ func TestReport_detailsAreTheFailuresOnly(t *testing.T) {
 	}
 }
 
+func TestReport_detailsOfText(t *testing.T) {
+	rep := reportOf(`=== RUN   TestGood
+    value.go:1: fine
+--- PASS: TestGood (0.00s)
+=== RUN   TestBad
+=== RUN   TestBad/x
+    value.go:1: broken
+--- FAIL: TestBad (0.00s)
+    --- FAIL: TestBad/x (0.00s)
+=== RUN   TestHangs
+loading
+panic: too late
+`)
+	var out strings.Builder
+	rep.printDetails(&out)
+	want := "--- never ended: TestHangs\nloading\npanic: too late\n" +
+		"--- FAIL: TestBad (0.00s)\n    value.go:1: broken\n    --- FAIL: TestBad/x (0.00s)\n"
+	if out.String() != want {
+		t.Errorf("details = %q, want %q", out.String(), want)
+	}
+}
+
 func TestReport_detailsNameTestsThatNeverEnded(t *testing.T) {
 	rep := reportOf(`{"Action":"run","Package":"p","Test":"TestHangs"}
 {"Action":"output","Package":"p","Test":"TestHangs","Output":"panic: test timed out after 1s\n"}
