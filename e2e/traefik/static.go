@@ -42,7 +42,12 @@ func (t *Traefik) prepare(o Options) error {
 	if err := os.Symlink(o.Root, source); err != nil {
 		return err
 	}
-	content, err := json.MarshalIndent(t.static(o), "", "  ")
+	static := t.static(o)
+	overlay(static, o.Static)
+	if log, ok := static["accessLog"].(object); ok {
+		overlay(log, object{"filePath": filepath.Join(t.dir, accessLog)})
+	}
+	content, err := json.MarshalIndent(static, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -81,6 +86,21 @@ func (t *Traefik) static(o Options) object {
 			"providersThrottleDuration": throttle.String(),
 			"file":                      object{"directory": t.dynamicDir(), "watch": true},
 		},
+	}
+}
+
+const accessLog = "access.log"
+
+// overlay puts what is in above over base, maps key by key.
+func overlay(base, above object) {
+	for key, value := range above {
+		below, isMap := base[key].(object)
+		over, stillMap := value.(object)
+		if isMap && stillMap {
+			overlay(below, over)
+		} else {
+			base[key] = value
+		}
 	}
 }
 

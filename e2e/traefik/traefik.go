@@ -38,6 +38,8 @@ type Options struct {
 	TLS bool
 	// Throttle is the least time between two reloads; 0 = 20 ms.
 	Throttle time.Duration
+	// Static is merged over the static configuration, maps key by key.
+	Static map[string]any
 }
 
 // Traefik is a running process with a folder of dynamic configuration of its own.
@@ -115,6 +117,15 @@ func (t *Traefik) URLTLS() string { return "https://127.0.0.1:" + strconv.Itoa(t
 
 // URLAPI is the address of the API, of /ping and of the /dashboard/.
 func (t *Traefik) URLAPI() string { return "http://127.0.0.1:" + strconv.Itoa(t.ports.api) }
+
+// AccessLog returns what is in the access log, which Static has to turn on with an empty "accessLog".
+func (t *Traefik) AccessLog() string {
+	content, err := os.ReadFile(filepath.Join(t.dir, accessLog))
+	if err != nil {
+		return ""
+	}
+	return string(content)
+}
 
 // Pid is the process.
 func (t *Traefik) Pid() int { return t.cmd.Process.Pid }
