@@ -56,7 +56,10 @@ func startInProcess(t testing.TB, l loader) *inProcess {
 	e.tls.Config.ErrorLog = log.New(&e.log, "", 0)
 	e.tls.EnableHTTP2 = true
 	e.tls.StartTLS()
-	e.plainClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+	if transport, ok := e.tls.Client().Transport.(*http.Transport); ok {
+		transport.DisableCompression = true // what a test does not send, it does not want sent
+	}
+	e.plainClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}}
 	t.Cleanup(func() {
 		e.plainClient.CloseIdleConnections()
 		for _, s := range []*httptest.Server{e.plain, e.tls} {

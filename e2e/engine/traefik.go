@@ -30,10 +30,11 @@ func startTraefik(t testing.TB) *traefikEngine {
 	}
 	e := &traefikEngine{
 		Traefik: tr,
-		plain:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+		plain:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}},
 		tls: &http.Client{Transport: &http.Transport{
-			TLSClientConfig:   &tls.Config{RootCAs: tr.RootCAs()},
-			ForceAttemptHTTP2: true,
+			TLSClientConfig:    &tls.Config{RootCAs: tr.RootCAs()},
+			ForceAttemptHTTP2:  true,
+			DisableCompression: true,
 		}},
 	}
 	t.Cleanup(func() {

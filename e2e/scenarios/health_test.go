@@ -47,6 +47,19 @@ func TestHealthLoop(t *testing.T) {
 	})
 }
 
+// TestHealthLoop_threeMisses: no more misses than the threshold are needed.
+func TestHealthLoop_threeMisses(t *testing.T) {
+	engine.Each(t, func(t *testing.T, kind engine.Kind) {
+		r := start(t, kind, pool{size: 1, config: engine.Config{"health": engine.Config{"interval": "200ms"}}})
+		one := r.replicas[0]
+		if err := one.SetFault(replica.Fault{Kind: replica.Status, Path: "/health", Status: 500, Count: 3}); err != nil {
+			t.Fatal(err)
+		}
+		r.waitHealthy(one, false)
+		r.waitHealthy(one, true)
+	})
+}
+
 // TestHealthLoop_twoMisses: fewer misses than the threshold leave a replica in.
 func TestHealthLoop_twoMisses(t *testing.T) {
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {

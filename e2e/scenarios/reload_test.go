@@ -172,6 +172,27 @@ func TestRemovalDrains(t *testing.T) {
 	})
 }
 
+// TestReturnWhileDraining: a replica that comes back before its last stream has ended takes up its load again, but none of
+// its claims.
+func TestReturnWhileDraining(t *testing.T) {
+	engine.Each(t, func(t *testing.T, kind engine.Kind) {
+		one, other := startTicker(t), startTicker(t)
+		r := start(t, kind, pool{config: engine.Config{"workers": workersOf(one.URL, other.URL)}})
+		c := r.promptAt(one.URL)
+		h := r.hold(c.tokens(40))
+		r.with(engine.Config{"workers": workersOf(other.URL)})
+		r.with(engine.Config{"workers": workersOf(one.URL, other.URL)})
+		if w, _ := r.state().worker(one.URL); w.Load != 1 || w.Claims != 0 || w.Draining {
+			t.Errorf("the replica that came back in /workers = %+v, want load 1, no claims, not draining", w)
+		}
+		if a := r.chat(c); a.reason() != "miss" || a.peer() != other.URL {
+			t.Errorf("a prompt of its former life went to %s (%s), want the less loaded %s (miss)", a.peer(), a.reason(), other.URL)
+		}
+		checkTicks(t, h, 40)
+		r.waitIdle()
+	})
+}
+
 // promptAt returns a chat that has been sent to the replica with that address.
 func (r *rig) promptAt(url string) *chat {
 	r.t.Helper()

@@ -3,6 +3,7 @@ package scenarios
 import (
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -148,6 +149,45 @@ func TestBreaker(t *testing.T) {
 		r.askUntil(ask, bad, "closed", 3*time.Second)
 		if got := len(generations(bad)); got < 6 {
 			t.Errorf("attempts until the breaker closed = %d, want at least 6: two good probes", got)
+		}
+	})
+}
+
+// TestBreaker_oneProbe: requests that come while the probe of a half-open breaker is under way go elsewhere.
+func TestBreaker_oneProbe(t *testing.T) {
+	engine.Each(t, func(t *testing.T, kind engine.Kind) {
+		r := start(t, kind, pool{size: 2, config: merged(noProbes, engine.Config{
+			"circuitBreaker": engine.Config{"failureThreshold": 1, "timeout": "100ms"},
+		})})
+		bad := r.replicas[0]
+		if err := bad.SetFault(replica.Fault{Kind: replica.Cut}); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		ask := func() {
+			n++
+			r.chat(newChat(fmt.Sprintf("probe %d", n)))
+		}
+		r.askUntil(ask, bad, "open", 2*time.Second)
+		if err := bad.SetFault(replica.Fault{Kind: replica.Slow, Delay: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		before := len(generations(bad))
+		var group sync.WaitGroup
+		for i := 0; i < 20; i++ {
+			group.Add(1)
+			go func() {
+				defer group.Done()
+				if a := r.post("/v1/chat/completions", newChat(fmt.Sprintf("beside the probe %d", i)).body()); a.status != 200 {
+					t.Errorf("POST beside the probe = %d %s, %v, want 200", a.status, a.body, a.err)
+				}
+			}()
+		}
+		group.Wait()
+		// The probe lasts a second; whoever has had his answer from the other replica by then does not ask again.
+		if got := len(generations(bad)) - before; got != 1 {
+			t.Errorf("requests at the replica that is probed = %d of 20, want 1", got)
 		}
 	})
 }
