@@ -351,6 +351,7 @@ func TestKeyOf_readsPromptsInEveryForm(t *testing.T) {
 		{`{"prompt":"abc"}`, `abc`},
 		{`{"prompt":"abc","n":1}`, `abc`},
 		{`{"model":"m","prompt":"a \"quoted\", \"text\"","n":1}`, `a \"quoted\", \"text\"`},
+		{`{"prompt":"say \"a\",\"b\",","n":1}`, `say \"a\",\"b\",`},
 		{`{"prompt":"","n":1}`, ``},
 		{`{"prompt": "abc", "n": 1}`, `abc`},
 		{`{"prompt":["abc","def"]}`, `"abc","def"`},
@@ -608,37 +609,45 @@ func TestKeyOf_survivesShuffledBodies(t *testing.T) {
 }
 
 func TestKeyOf_takesNoLongerThanTheBodyIsLong(t *testing.T) {
-	const n = 40000
+	const user = `{"messages":[{"role":"user"}],`
 	for _, row := range []struct {
 		story    string
 		endpoint endpoint
-		body     string
+		body     func(n int) string
 	}{
-		{"escaped quotes in a prompt", endpointCompletion, `{"prompt":"` + strings.Repeat(`\","`, n)},
-		{"markers", endpointMessages, `{"messages":[{"role":"user"}],"system":[` + strings.Repeat(`{"cache_control":{}},`, n) + `]}`},
-		{"names without a list", endpointChat, `{` + strings.Repeat(`"messages":{`, n)},
-		{"models without a text", endpointChat, `{` + strings.Repeat(`"model":{`, n) + `"messages":[{"role":"user"}]}`},
-		{"texts of billing headers", endpointMessages, `{"messages":[{"role":"user"}],"system":[` +
-			strings.Repeat(`"text":"x-anthropic-billing-header`, n/4) + `]}`},
+		{"escaped quotes in a prompt", endpointCompletion, func(n int) string { return `{"prompt":"` + strings.Repeat(`\","`, n) }},
+		{"markers", endpointMessages, func(n int) string { return user + `"system":[` + strings.Repeat(`{"cache_control":{}},`, n) + `]}` }},
+		{"names without a list", endpointChat, func(n int) string { return `{` + strings.Repeat(`"messages":{`, n) }},
+		{"models without a text", endpointChat, func(n int) string { return `{` + strings.Repeat(`"model":{`, n) + user }},
+		{"texts of billing headers", endpointMessages, func(n int) string {
+			return user + `"system":[` + strings.Repeat(`"text":"x-anthropic-billing-header`, n/4) + `]}`
+		}},
 	} {
 		checkLinear(t, row.story, row.endpoint, row.body)
 	}
 }
 
-// checkLinear stops the test when a body takes several times as long as even the interpreter needs for one pass over it,
-// twice in a row, for the machine may be busy.
-func checkLinear(t *testing.T, story string, e endpoint, body string) {
+// checkLinear stops the test when a body four times as long takes ten times as long or more, three times in a row, for the
+// machine may be busy.
+func checkLinear(t *testing.T, story string, e endpoint, body func(n int) string) {
 	t.Helper()
-	var took time.Duration
-	for try := 0; try < 2; try++ {
-		began := time.Now()
-		keyOf(e, []byte(body))
-		took = time.Since(began)
-		if took < 600*time.Millisecond {
+	const n = 6000
+	short, long := []byte(body(n)), []byte(body(4*n))
+	var once, four time.Duration
+	for try := 0; try < 3; try++ {
+		once = elapsed(e, short)
+		four = elapsed(e, long)
+		if four < 50*time.Millisecond || four < 10*once {
 			return
 		}
 	}
-	t.Fatalf("%s: keyOf(%d KB) took %v, want less than 600ms", story, len(body)>>10, took.Round(time.Millisecond))
+	t.Fatalf("%s: keyOf(%d KB) took %v and keyOf(%d KB) %v, want about four times as long", story, len(short)>>10, once, len(long)>>10, four)
+}
+
+func elapsed(e endpoint, body []byte) time.Duration {
+	began := time.Now()
+	keyOf(e, body)
+	return time.Since(began)
 }
 
 func TestEndpointOf_routesByExactPath(t *testing.T) {
