@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cart-llm/cart/e2e/engine"
 )
@@ -89,6 +90,25 @@ func TestBadConfigDuringStream(t *testing.T) {
 		r.with(nil)
 		r.waitIdle()
 	})
+}
+
+// TestBadConfigForLong: the pool of a router that a mistake disables outlasts the 10 s that it outlasts its last handler.
+// One engine is enough: it is a matter of counting handlers, and takes its time.
+func TestBadConfigForLong(t *testing.T) {
+	if !engine.Selected(engine.Compiled) {
+		t.Skip("runs on the engine compiled only")
+	}
+	r := start(t, engine.Compiled, pool{size: 4})
+	c := newChat("kept for long")
+	home := r.chat(c).peer()
+	good := r.config
+	r.with(engine.Config{"maxLoad": "many"})
+	time.Sleep(11 * time.Second)
+	r.config = good
+	r.with(nil)
+	if a := r.chat(c); a.peer() != home || a.reason() != "cache_hit" {
+		t.Errorf("POST after 11 s of a bad configuration went to %s (%s), want %s (cache_hit)", a.peer(), a.reason(), home)
+	}
 }
 
 // TestCredentialsStayHidden: an error does not show the password in an address.
