@@ -95,6 +95,7 @@ func TestBadConfigDuringStream(t *testing.T) {
 // TestBadConfigForLong: the pool of a router that a mistake disables outlasts the 10 s that it outlasts its last handler.
 // One engine is enough: it is a matter of counting handlers, and takes its time.
 func TestBadConfigForLong(t *testing.T) {
+	t.Parallel() // it mostly waits
 	if !engine.Selected(engine.Compiled) {
 		t.Skip("runs on the engine compiled only")
 	}

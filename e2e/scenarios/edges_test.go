@@ -54,6 +54,7 @@ func TestRestart(t *testing.T) {
 
 // TestTimeouts: each of the waits has its end, and a living stream has none but the one for silence.
 func TestTimeouts(t *testing.T) {
+	t.Parallel() // it mostly waits
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
 		r := start(t, kind, pool{size: 1, options: replica.Options{DecodeRate: 20}})
 		one := r.replicas[0]

@@ -13,6 +13,7 @@ import (
 
 // TestHealthLoop: three probes missed in a row take a replica out, one good one brings it back.
 func TestHealthLoop(t *testing.T) {
+	t.Parallel() // it mostly waits
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
 		r := start(t, kind, pool{size: 2, config: engine.Config{"health": engine.Config{"interval": "200ms", "timeout": "100ms"}}})
 		sick := r.replicas[0]
@@ -49,6 +50,7 @@ func TestHealthLoop(t *testing.T) {
 
 // TestHealthLoop_threeMisses: no more misses than the threshold are needed.
 func TestHealthLoop_threeMisses(t *testing.T) {
+	t.Parallel() // it mostly waits
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
 		r := start(t, kind, pool{size: 1, config: engine.Config{"health": engine.Config{"interval": "200ms"}}})
 		one := r.replicas[0]
@@ -62,6 +64,7 @@ func TestHealthLoop_threeMisses(t *testing.T) {
 
 // TestHealthLoop_twoMisses: fewer misses than the threshold leave a replica in.
 func TestHealthLoop_twoMisses(t *testing.T) {
+	t.Parallel() // it mostly waits
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
 		r := start(t, kind, pool{size: 1})
 		one := r.replicas[0]

@@ -110,6 +110,7 @@ func TestNoRetry(t *testing.T) {
 // TestBreaker: failures in a row take a replica out, one request at a time tries it after the timeout, successes bring it
 // back; no client sees any of it.
 func TestBreaker(t *testing.T) {
+	t.Parallel() // it mostly waits
 	const openFor = time.Second
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
 		r := start(t, kind, pool{size: 2, config: merged(noProbes, engine.Config{
@@ -155,6 +156,7 @@ func TestBreaker(t *testing.T) {
 
 // TestBreaker_oneProbe: requests that come while the probe of a half-open breaker is under way go elsewhere.
 func TestBreaker_oneProbe(t *testing.T) {
+	t.Parallel() // it mostly waits
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
 		r := start(t, kind, pool{size: 2, config: merged(noProbes, engine.Config{
 			"circuitBreaker": engine.Config{"failureThreshold": 1, "timeout": "100ms"},
@@ -249,6 +251,7 @@ func TestPoisonRequest(t *testing.T) {
 
 // TestBackpressure: a replica that asks to be left alone is, for as long as it asked, and is not taken for broken.
 func TestBackpressure(t *testing.T) {
+	t.Parallel() // it mostly waits
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
 		r := start(t, kind, pool{size: 2})
 		c := newChat("pushed")
