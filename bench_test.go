@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 type benchMessage struct {
@@ -59,7 +58,7 @@ func benchPool(b *testing.B, replicas int) (*pool, *handler) {
 
 func BenchmarkKey(b *testing.B) {
 	for _, size := range []int{1 << 10, 32 << 10, 128 << 10, 1 << 20} {
-		body := chatOf(size, 1)
+		body := string(chatOf(size, 1))
 		b.Run("body="+strconv.Itoa(size), func(b *testing.B) {
 			for i := 0; i < b.N; i++ {
 				keyOf(endpointChat, body)
@@ -71,16 +70,19 @@ func BenchmarkKey(b *testing.B) {
 func BenchmarkDecision(b *testing.B) {
 	for _, size := range []int{1 << 10, 32 << 10, 128 << 10} {
 		p, h := benchPool(b, 8)
-		body := chatOf(size, 1)
-		_, key := keyOf(endpointChat, body)
-		b.Run("choose+release/body="+strconv.Itoa(size), func(b *testing.B) {
+		body := string(chatOf(size, 1))
+		startDeciders()
+		b.Run("body="+strconv.Itoa(size), func(b *testing.B) {
 			for i := 0; i < b.N; i++ {
-				ex := &exchange{endpoint: endpointChat, set: h.set, policy: h.policy, client: context.Background(), pool: p, key: key}
-				ex.key = key + strconv.Itoa(i)
-				a, _ := choose(p, ex, time.Now().UnixNano())
+				ex := &exchange{endpoint: endpointChat, set: h.set, policy: h.policy, client: context.Background(), pool: p,
+					body: body, done: make(chan int, 1)}
+				keyJobs <- ex
+				<-ex.done
+				ex.attempt = ex.chosen
 				ex.answered = true
 				ex.result = outcomeSuccess
-				release(p, ex, a, time.Now().UnixNano())
+				ex.op = opRelease
+				decideJobs <- ex
 			}
 		})
 	}

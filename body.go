@@ -1,52 +1,75 @@
 package cart
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 )
 
-// readBody reads the whole body of a routed request, as far as the bound allows.
-func readBody(req *http.Request, most int64) ([]byte, *refusal) {
+// readBody reads the whole body of a routed request, as far as the bound allows. It returns a string, so that the key can
+// be a part of it without a copy.
+func readBody(req *http.Request, most int64) (string, *refusal) {
+	length := req.ContentLength
+	if length < 0 || length > eagerBody || length > most {
+		return readLongBody(req, most)
+	}
+	if length == 0 || req.Body == nil {
+		return "", nil
+	}
+	var body strings.Builder
+	body.Grow(int(length))
+	buffer := copyBuffers.Get().(*[]byte)
+	n, err := io.CopyBuffer(&body, req.Body, *buffer)
+	copyBuffers.Put(buffer)
+	if err == nil && n < length {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return "", uploadFailed(err)
+	}
+	return body.String(), nil
+}
+
+// copyBuffers are lent to reads of bodies.
+var copyBuffers = sync.Pool{New: func() interface{} {
+	b := make([]byte, 32<<10)
+	return &b
+}}
+
+// eagerBody is the announced length up to which the memory is taken at once. Above it, and without a length, memory
+// follows what really comes.
+const eagerBody = 1 << 20
+
+func readLongBody(req *http.Request, most int64) (string, *refusal) {
 	length := req.ContentLength
 	if length > most {
 		if length <= 2*most && req.Header.Get("Expect") == "" {
 			// Many clients look for an answer only after they have sent everything.
 			io.CopyN(io.Discard, req.Body, length)
 		}
-		return nil, refusals[refusedTooLarge]
+		return "", refusals[refusedTooLarge]
 	}
-	if length == 0 || req.Body == nil {
-		return nil, nil
+	if req.Body == nil {
+		return "", nil
 	}
-	if length > 0 && length <= eagerBody {
-		body := make([]byte, length)
-		if _, err := io.ReadFull(req.Body, body); err != nil {
-			return nil, uploadFailed(err)
-		}
-		return body, nil
-	}
-	// Longer, or of unknown length: memory follows what really comes.
-	buffer := bytes.NewBuffer(make([]byte, 0, eagerBody/8))
-	n, err := buffer.ReadFrom(io.LimitReader(req.Body, most+1))
+	var body strings.Builder
+	n, err := io.Copy(&body, io.LimitReader(req.Body, most+1))
 	if n > most {
 		io.CopyN(io.Discard, req.Body, most)
-		return nil, refusals[refusedTooLarge]
+		return "", refusals[refusedTooLarge]
 	}
-	if err == nil && length > 0 && n < length {
+	if err == nil && n < length {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return nil, uploadFailed(err)
+		return "", uploadFailed(err)
 	}
-	return buffer.Bytes(), nil
+	return body.String(), nil
 }
-
-// eagerBody is the announced length up to which the memory is taken at once.
-const eagerBody = 1 << 20
 
 func uploadFailed(err error) *refusal {
 	var slow net.Error

@@ -65,12 +65,12 @@ func TestReadBody_readsAllOrSaysWhyNot(t *testing.T) {
 	} {
 		body, refused := readBody(upload(row.sent, row.announced, row.broken), row.most)
 		if row.refusal != "" {
-			if refused == nil || refused.why != row.refusal || body != nil {
+			if refused == nil || refused.why != row.refusal || body != "" {
 				t.Errorf("%s: readBody() = %d bytes, %v, want none and %s", row.story, len(body), refused, row.refusal)
 			}
 			continue
 		}
-		if refused != nil || string(body) != row.sent {
+		if refused != nil || body != row.sent {
 			t.Errorf("%s: readBody() = %d bytes, %v, want the %d sent", row.story, len(body), refused, len(row.sent))
 		}
 	}
@@ -79,7 +79,7 @@ func TestReadBody_readsAllOrSaysWhyNot(t *testing.T) {
 func TestReadBody_withoutABody(t *testing.T) {
 	req := upload("", 10, nil)
 	req.Body = nil
-	if body, refused := readBody(req, 1000); body != nil || refused != nil {
+	if body, refused := readBody(req, 1000); body != "" || refused != nil {
 		t.Errorf("readBody(no body) = %d bytes, %v, want none and no refusal", len(body), refused)
 	}
 }

@@ -425,7 +425,12 @@ func (v *validator) workers(s *settings, c *Config) {
 		}
 		one.name = one.base.String()
 		one.peer = []string{one.name}
-		same := strings.TrimSuffix(strings.TrimSuffix(one.base.Host, ":80"), ":443")
+		same := one.base.Host
+		if one.base.Scheme == "https" {
+			same = strings.TrimSuffix(same, ":443")
+		} else {
+			same = strings.TrimSuffix(same, ":80")
+		}
 		id := one.base.Scheme + "://" + same + one.base.EscapedPath()
 		if first, ok := seen[id]; ok {
 			v.fail(key+"url", one.name, "each replica once; workers["+strconv.Itoa(first)+"] is the same")

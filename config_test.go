@@ -416,6 +416,16 @@ func TestValidate_refusesAReplicaTwice(t *testing.T) {
 	}
 }
 
+func TestValidate_httpOnPort443IsAnotherReplica(t *testing.T) {
+	for _, row := range []struct{ one, two string }{{"http://a:443", "http://a"}, {"https://a:80", "https://a"}, {"http://a:443", "http://a:80"}} {
+		c := CreateConfig()
+		c.Workers = []WorkerConfig{{URL: row.one}, {URL: row.two}}
+		if _, err := validate(c); err != nil {
+			t.Errorf("validate(workers %q, %q) = %v, want no error: these are two ports", row.one, row.two, err)
+		}
+	}
+}
+
 func TestValidate_showsNoCredentials(t *testing.T) {
 	for _, address := range []string{
 		"ftp://user:s3cret@a", "http://user:s3cret@a:0", "http://user:s3cret@", "http://user:s3cret@a:x", "http://us er:s3cret@a",

@@ -2,7 +2,9 @@ package cart
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
+	"strings"
 )
 
 // endpoint says which request a path carries, and so where its prompt stands.
@@ -16,46 +18,34 @@ const (
 	endpointResponses                  // POST /v1/responses
 )
 
-// endpointOf tells the routed endpoints, by exact path, from all that is passed through.
+// routedPaths are the routed paths, by exact spelling.
+var routedPaths = map[string]endpoint{
+	"/v1/chat/completions": endpointChat,
+	"/v1/completions":      endpointCompletion,
+	"/v1/messages":         endpointMessages,
+	"/v1/responses":        endpointResponses,
+}
+
+// endpointOf tells the routed endpoints from all that is passed through.
 func endpointOf(method, path string) endpoint {
 	if method != http.MethodPost {
 		return endpointOther
 	}
-	switch path {
-	case "/v1/chat/completions":
-		return endpointChat
-	case "/v1/completions":
-		return endpointCompletion
-	case "/v1/messages":
-		return endpointMessages
-	case "/v1/responses":
-		return endpointResponses
-	}
-	return endpointOther
+	return routedPaths[path]
 }
 
-// The names that are searched for, with their quotes. A quote inside a JSON string is escaped, so such a name is never
-// found in the middle of a text, only as a key or as a whole string.
-var (
-	nameTools        = []byte(`"tools"`)
-	nameSystem       = []byte(`"system"`)
-	nameInstructions = []byte(`"instructions"`)
-	nameMessages     = []byte(`"messages"`)
-	nameInput        = []byte(`"input"`)
-	namePrompt       = []byte(`"prompt"`)
-	nameModel        = []byte(`"model"`)
-	nameSalt         = []byte(`"cache_salt"`)
-	nameCacheControl = []byte(`"cache_control"`)
-
-	roleKey      = []byte(`"role":"`)
-	stringEnd    = []byte(`","`)
-	objectsEnd   = []byte(`}],"`)
-	listEnd      = []byte(`],"`)
-	lastObjects  = []byte(`}]}`)
-	lastList     = []byte(`]}`)
-	lastString   = []byte(`"}`)
-	billingBlock = []byte(`"text":"x-anthropic-billing-header`)
-	keySeparator = []byte{0}
+// What is searched for in a body without spaces between tokens. A quote inside a JSON string is escaped, so a name with its
+// quotes is never found in the middle of a text, only as a key or as a whole string.
+const (
+	openTools    = `"tools":[{`
+	openMessages = `"messages":[`
+	modelKey     = `"model":"`
+	saltKey      = `"cache_salt":"`
+	roleKey      = `"role":"`
+	controlMark  = `_control":` // begins with a rare byte, so that the search runs at the speed of memory
+	controlKey   = `"cache_control":`
+	objectsEnd   = `}],"`
+	billingBlock = `"text":"x-anthropic-billing-header`
 )
 
 // tailWindow is how far before the end of the messages the start of the last one is looked for, in bytes. Searching
@@ -66,125 +56,257 @@ const tailWindow = 4096
 // input or prompt, as raw bytes. It is a pure function of the body, and a chat that grows by a turn extends its own key.
 // The key is a hint: what the searches misread costs a cache hit, never correctness. space separates keys that engines
 // never share blocks across: the model and the cache salt. An empty key means that no prompt was made out.
-func keyOf(e endpoint, body []byte) (space, key string) {
-	body = normalise(body)
-	var preamble, main []byte
-	switch e {
-	case endpointChat:
-		main = nameMessages
-	case endpointCompletion:
-		main = namePrompt
-	case endpointMessages:
-		main, preamble = nameMessages, nameSystem
-	case endpointResponses:
-		main, preamble = nameInput, nameInstructions
-	default:
-		return "", ""
-	}
-
-	// Where each section's name and value start; -1 = there is none.
-	mainName, mainValue := findValue(body, main, 0)
-	for mainValue >= 0 && (body[mainValue] != '[' && (e == endpointChat || e == endpointMessages || body[mainValue] != '"')) {
-		mainName, mainValue = findValue(body, main, mainValue)
-	}
-	if mainValue < 0 {
-		return "", ""
-	}
-	toolsName, toolsValue := -1, -1
-	if e != endpointCompletion {
-		toolsName, toolsValue = findSection(body, nameTools, mainName, true)
-	}
-	preName, preValue := -1, -1
-	if preamble != nil {
-		preName, preValue = findSection(body, preamble, mainName, false)
-	}
-
-	// A section ends at the latest where the next one starts.
-	mainLimit, toolsLimit, preLimit := len(body), len(body), len(body)
-	if toolsName > mainName {
-		mainLimit = toolsName
-	} else if toolsName >= 0 {
-		toolsLimit = mainName
-	}
-	if preName > mainName {
-		if preName < mainLimit {
-			mainLimit = preName
-		}
-	} else if preName >= 0 {
-		preLimit = mainName
-	}
-	if toolsName >= 0 && preName >= 0 {
-		if toolsName < preName && preName < toolsLimit {
-			toolsLimit = preName
-		} else if preName < toolsName && toolsName < preLimit {
-			preLimit = toolsName
-		}
-	}
-
-	// Only a body that is no JSON has a limit before the value.
-	if mainLimit <= mainValue {
-		mainLimit = len(body)
-	}
-	if toolsLimit <= toolsValue {
-		toolsLimit = len(body)
-	}
-	if preLimit <= preValue {
-		preLimit = len(body)
-	}
-
-	mainEnd := endOfMain(body, mainValue, mainLimit)
-	prompt := body[mainValue+1 : mainEnd]
-	if toolsName >= 0 || preName >= 0 {
-		var tools, pre []byte
-		if toolsName >= 0 {
-			tools = body[toolsValue+1 : endOfTools(body, toolsValue, toolsLimit)]
-		}
-		if preName >= 0 {
-			pre = body[preValue+1 : endOfPreamble(body, preValue, preLimit)]
-			if bytes.Contains(pre, billingBlock) {
-				pre = dropBilling(pre)
-			}
-		}
-		prompt = bytes.Join([][]byte{tools, pre, prompt}, keySeparator)
-	}
-	return textAround(body, nameModel, mainName, mainEnd) + "\x00" + textAround(body, nameSalt, mainName, mainEnd), string(prompt)
+func keyOf(e endpoint, body string) (space, key string) {
+	startDeciders()
+	ex := &exchange{endpoint: e, body: body, done: make(chan int, 1), keyOnly: true}
+	keyJobs <- ex
+	<-ex.done
+	return ex.space, ex.key
 }
 
-// normalise brings a body to the one layout that the searches know: spaces between tokens as Python's json module
-// writes them are taken out, cache_control markers are dropped. A body that has neither is returned as it is.
-func normalise(body []byte) []byte {
-	if i := bytes.IndexByte(body, ':'); i >= 0 && i+1 < len(body) && body[i+1] == ' ' {
-		// An escaped quote before the colon belongs to a text and stays.
-		body = bytes.ReplaceAll(body, []byte(`\": `), []byte("\\\"\x00 "))
-		body = bytes.ReplaceAll(body, []byte(`": `), []byte(`":`))
-		body = bytes.ReplaceAll(body, []byte("\\\"\x00 "), []byte(`\": `))
-		body = bytes.ReplaceAll(body, []byte(`, "`), []byte(`,"`))
-		body = bytes.ReplaceAll(body, []byte(`}, {"`), []byte(`},{"`))
-		const tokens = `"prompt":[`
-		if i := bytes.Index(body, []byte(tokens)) + len(tokens); i >= len(tokens) && i < len(body) && body[i] != '"' {
-			body = bytes.ReplaceAll(body, []byte(`, `), []byte(`,`))
+// keyLoop does keyOf's work for one exchange after another and hands each on to a decideLoop. It is one long function that
+// never returns, because an interpreted call allocates every variable and every intermediate value of the function, some
+// 100 ns each, whether they are reached or not; here that is done once. For the same reason it assigns and does not
+// define, and leaves what is rare to functions.
+func keyLoop(state *loopState) {
+	var ex *exchange
+	var body, head, tail, name, preName, tools, pre, prompt, model, salt string
+	var e endpoint
+	var i, main, value, toolsAt, preAt, limit, from, end int
+	for {
+		ex = <-keyJobs
+		state.ex = ex
+		body = ex.body
+		e = ex.endpoint
+		ex.key = ""
+		ex.space = ""
+
+		// Only bodies without spaces between tokens are searched; others are brought to that form first.
+		i = strings.IndexByte(body, ':') + 1
+		if i < len(body) && (body[i] == ' ' || body[i] == '\n') {
+			body = compact(body)
+		}
+		preName = ""
+		switch e {
+		case endpointChat:
+			name = openMessages
+		case endpointMessages:
+			name = openMessages
+			preName = `"system":`
+		case endpointResponses:
+			name = `"input":`
+			preName = `"instructions":`
+		default:
+			name = `"prompt":`
+		}
+		main = findMain(body, name)
+		if main < 0 {
+			// Unusual spacing, or no prompt at all.
+			body = compact(body)
+			main = findMain(body, name)
+		}
+		if main >= 0 && e != endpointCompletion && strings.Contains(body, controlMark) {
+			body = dropCacheControl(body)
+			main = findMain(body, name)
+		}
+		if main < 0 {
+			finishKey(ex)
+			continue
+		}
+		value = main + len(name)
+		if name == openMessages {
+			value--
+		}
+
+		// The end of the messages: behind the last role, where a list of objects is closed and another key follows or the
+		// body ends. Too early an end is no harm: the key stays a prefix of the next turn's.
+		if body[value] == '[' && value+1 < len(body) && body[value+1] == '{' {
+			from = len(body) - tailWindow
+			if from < value {
+				from = value
+			}
+			i = strings.LastIndex(body[from:], roleKey)
+			if i >= 0 {
+				from += i
+			} else if from > value {
+				from = lastRole(body, value, from)
+			}
+			end = strings.Index(body[from:], objectsEnd)
+			if end >= 0 {
+				end += from + 1
+			} else if strings.HasSuffix(body, "}]}") {
+				end = len(body) - 2
+			} else {
+				end = endOfTail(body, value, len(body))
+			}
+		} else {
+			end = endOfValue(body, value, len(body))
+		}
+		prompt = body[value+1 : end]
+
+		// The other sections stand before the messages or behind them, never between.
+		head = body[:main]
+		tail = body[end:]
+		toolsAt = -1
+		preAt = -1
+		if e != endpointCompletion {
+			toolsAt = strings.Index(head, openTools)
+			if toolsAt < 0 {
+				toolsAt = strings.Index(tail, openTools)
+				if toolsAt >= 0 {
+					toolsAt += end
+				}
+			}
+			if preName != "" {
+				preAt = findText(head, preName)
+				if preAt < 0 {
+					preAt = findText(tail, preName)
+					if preAt >= 0 {
+						preAt += end
+					}
+				}
+			}
+		}
+
+		model = ""
+		i = strings.Index(head, modelKey)
+		if i >= 0 {
+			model = stringAt(head, i+len(modelKey))
+		} else {
+			i = strings.Index(tail, modelKey)
+			if i >= 0 {
+				model = stringAt(tail, i+len(modelKey))
+			}
+		}
+		salt = ""
+		i = strings.Index(head, saltKey)
+		if i >= 0 {
+			salt = stringAt(head, i+len(saltKey))
+		} else {
+			i = strings.Index(tail, saltKey)
+			if i >= 0 {
+				salt = stringAt(tail, i+len(saltKey))
+			}
+		}
+		ex.space = model + "\x00" + salt
+
+		// A section ends at the latest where the next one starts, whose first quote belongs to what is searched for.
+		if toolsAt >= 0 || preAt >= 0 {
+			tools = ""
+			if toolsAt >= 0 {
+				limit = len(body)
+				if toolsAt < main {
+					limit = main + 1
+				}
+				if preAt > toolsAt && preAt < limit {
+					limit = preAt + 1
+				}
+				from = toolsAt + len(openTools) - 1
+				tools = body[from:endOfTools(body, from-1, limit)]
+			}
+			pre = ""
+			if preAt >= 0 {
+				limit = len(body)
+				if preAt < main {
+					limit = main + 1
+				}
+				if toolsAt > preAt && toolsAt < limit {
+					limit = toolsAt + 1
+				}
+				from = preAt + len(preName)
+				pre = body[from+1 : endOfPreamble(body, from, limit)]
+				if strings.Contains(pre, billingBlock) {
+					pre = dropBilling(pre)
+				}
+			}
+			prompt = tools + "\x00" + pre + "\x00" + prompt
+		}
+		ex.key = prompt
+		if ex.keyOnly {
+			ex.done <- 1
+		} else {
+			decideJobs <- ex
 		}
 	}
-	if bytes.Contains(body, nameCacheControl) {
-		body = dropCacheControl(body)
+}
+
+// finishKey hands on an exchange without a key.
+func finishKey(ex *exchange) {
+	if ex.keyOnly {
+		ex.done <- 1
+	} else {
+		decideJobs <- ex
 	}
-	return body
+}
+
+// findMain returns where the key of the messages, input or prompt stands, or -1.
+func findMain(body, name string) int {
+	if name == openMessages {
+		return strings.Index(body, name)
+	}
+	return findText(body, name)
+}
+
+// findText returns where a key stands whose value is a text or a list, or -1. name ends with the colon.
+func findText(body, name string) int {
+	from := 0
+	for {
+		i := strings.Index(body[from:], name)
+		if i < 0 {
+			return -1
+		}
+		at := from + i
+		from = at + len(name)
+		if from < len(body) && (body[from] == '"' || body[from] == '[') {
+			return at
+		}
+	}
+}
+
+// lastRole returns where the last role of a message starts between value and from, or value. It goes backwards in blocks
+// that are searched forwards, for a search that runs backwards takes ten times as long.
+func lastRole(body string, value, from int) int {
+	const block = 64 << 10
+	for from > value {
+		start := from - block
+		if start < value {
+			start = value
+		}
+		part := body[start : from+len(roleKey)-1]
+		if strings.Contains(part, roleKey) {
+			return start + strings.LastIndex(part, roleKey)
+		}
+		from = start
+	}
+	return value
+}
+
+// compact takes the spaces between tokens out, and a byte order mark. What is no JSON is returned as it is.
+func compact(body string) string {
+	var out bytes.Buffer
+	out.Grow(len(body))
+	if json.Compact(&out, []byte(strings.TrimPrefix(body, "\xef\xbb\xbf"))) != nil {
+		return body
+	}
+	return out.String()
 }
 
 // dropCacheControl removes every cache_control member. Clients move these markers from turn to turn.
-func dropCacheControl(body []byte) []byte {
-	out := make([]byte, 0, len(body))
+func dropCacheControl(body string) string {
+	var out strings.Builder
+	out.Grow(len(body))
 	for {
-		i := bytes.Index(body, nameCacheControl)
+		i := strings.Index(body, controlKey)
 		if i < 0 {
-			return append(out, body...)
+			out.WriteString(body)
+			return out.String()
 		}
-		end := i + len(nameCacheControl)
-		if bytes.HasPrefix(body[end:], []byte(`:{`)) {
-			if n := bytes.IndexByte(body[end:], '}'); n >= 0 {
+		end := i + len(controlKey)
+		if strings.HasPrefix(body[end:], "{") {
+			if n := strings.IndexByte(body[end:], '}'); n >= 0 {
 				end += n + 1
 			}
-		} else if n := bytes.IndexAny(body[end:], ",}"); n >= 0 {
+		} else if n := strings.IndexAny(body[end:], ",}"); n >= 0 {
 			end += n
 		}
 		if i > 0 && body[i-1] == ',' {
@@ -192,116 +314,48 @@ func dropCacheControl(body []byte) []byte {
 		} else if end < len(body) && body[end] == ',' {
 			end++
 		}
-		out = append(out, body[:i]...)
+		out.WriteString(body[:i])
 		body = body[end:]
 	}
 }
 
 // dropBilling removes the system blocks that engines remove too: a line with a hash of each request.
-func dropBilling(blocks []byte) []byte {
+func dropBilling(blocks string) string {
+	var out strings.Builder
+	out.Grow(len(blocks))
 	for {
-		i := bytes.Index(blocks, billingBlock)
-		if i < 0 {
-			return blocks
+		i := strings.Index(blocks, billingBlock)
+		start, end := -1, -1
+		if i >= 0 {
+			start = strings.LastIndexByte(blocks[:i], '{')
+			end = strings.IndexByte(blocks[i:], '}')
 		}
-		start := bytes.LastIndexByte(blocks[:i], '{')
-		end := bytes.IndexByte(blocks[i:], '}')
 		if start < 0 || end < 0 {
-			return blocks
+			out.WriteString(blocks)
+			return out.String()
 		}
 		end += i + 1
 		if end < len(blocks) && blocks[end] == ',' {
 			end++
 		}
-		blocks = bytes.Join([][]byte{blocks[:start], blocks[end:]}, nil)
+		out.WriteString(blocks[:start])
+		blocks = blocks[end:]
 	}
-}
-
-// findValue returns where the first key of that name stands at or after from, and where its value starts, or -1, -1.
-func findValue(body, name []byte, from int) (at, value int) {
-	for {
-		i := bytes.Index(body[from:], name)
-		if i < 0 {
-			return -1, -1
-		}
-		at = from + i
-		value = at + len(name)
-		for value < len(body) && (body[value] == ' ' || body[value] == '\n' || body[value] == '\r' || body[value] == '\t') {
-			value++
-		}
-		if value < len(body) && body[value] == ':' {
-			value++
-			for value < len(body) && (body[value] == ' ' || body[value] == '\n' || body[value] == '\r' || body[value] == '\t') {
-				value++
-			}
-			if value < len(body) {
-				return at, value
-			}
-		}
-		from = at + len(name)
-	}
-}
-
-// findSection finds a top-level list (of objects only, if objects is set) or text beside the messages, which start at
-// main. A name found among the messages is not one: a further role follows it.
-func findSection(body, name []byte, main int, objects bool) (at, value int) {
-	at, value = findValue(body, name, 0)
-	for value >= 0 {
-		good := body[value] == '[' || (body[value] == '"' && !objects)
-		if good && objects {
-			next := value + 1
-			for next < len(body) && (body[next] == ' ' || body[next] == '\n' || body[next] == '\r' || body[next] == '\t') {
-				next++
-			}
-			good = next < len(body) && body[next] == '{'
-		}
-		if good && (at < main || !bytes.Contains(body[at:], roleKey)) {
-			return at, value
-		}
-		at, value = findValue(body, name, value)
-	}
-	return -1, -1
-}
-
-// endOfMain returns the end of the messages, input or prompt that start at value, without what closes them, so that the
-// key of a chat is a prefix of the key of the same chat with another turn. Too early an end only shortens the match.
-func endOfMain(body []byte, value, limit int) int {
-	if body[value] == '"' {
-		return endOfString(body, value, limit)
-	}
-	next := value + 1
-	if next < limit && (body[next] == '{' || body[next] == '\n' || body[next] == ' ') {
-		from := value + 1
-		if limit-tailWindow > from {
-			from = limit - tailWindow
-		}
-		if i := bytes.LastIndex(body[from:limit], roleKey); i >= 0 {
-			from += i
-		}
-		if i := bytes.Index(body[from:limit], objectsEnd); i >= 0 {
-			return from + i + 1
-		}
-		return trimmedEnd(body[:limit], lastObjects, 1, value)
-	}
-	// A list of texts or of token ids.
-	if i := bytes.Index(body[value:limit], listEnd); i >= 0 {
-		return value + i
-	}
-	return trimmedEnd(body[:limit], lastList, 0, value)
 }
 
 // endOfTools returns the end of the list of tools that starts at value: the first place where a list of objects closes
 // and as many brackets are closed as were opened. A bracket in a description without its partner makes it overshoot, and
 // then the limit holds.
-func endOfTools(body []byte, value, limit int) int {
-	from := value
+func endOfTools(body string, value, limit int) int {
+	from, open := value, 0
 	for {
-		i := bytes.Index(body[from:limit], objectsEnd)
+		i := strings.Index(body[from:limit], objectsEnd)
 		if i < 0 {
-			return trimmedEnd(body[:limit], lastObjects, 1, value)
+			return endOfTail(body, value, limit)
 		}
 		end := from + i + 2
-		if bytes.Count(body[value:end], []byte{'['}) <= bytes.Count(body[value:end], []byte{']'}) {
+		open += strings.Count(body[from:end], "[") - strings.Count(body[from:end], "]")
+		if open <= 0 {
 			return end - 1
 		}
 		from = end
@@ -309,60 +363,67 @@ func endOfTools(body []byte, value, limit int) int {
 }
 
 // endOfPreamble returns the end of the system or instructions text or blocks that start at value.
-func endOfPreamble(body []byte, value, limit int) int {
+func endOfPreamble(body string, value, limit int) int {
 	if body[value] == '"' {
 		return endOfString(body, value, limit)
 	}
-	if i := bytes.Index(body[value:limit], objectsEnd); i >= 0 {
+	if i := strings.Index(body[value:limit], objectsEnd); i >= 0 {
 		return value + i + 1
 	}
-	return trimmedEnd(body[:limit], lastObjects, 1, value)
+	return endOfTail(body, value, limit)
 }
 
-// endOfString returns where the string that starts at value is closed: at the first quote, comma, quote, for another
-// key has to follow, or at the end of the body.
-func endOfString(body []byte, value, limit int) int {
+// endOfValue returns the end of a text, or of a list of texts or token ids, that starts at value.
+func endOfValue(body string, value, limit int) int {
+	if body[value] == '"' {
+		return endOfString(body, value, limit)
+	}
+	if i := strings.Index(body[value:limit], `],"`); i >= 0 {
+		return value + i
+	}
+	return trimEnd(body, "]}", 0, value, limit)
+}
+
+// endOfTail returns the end of a list of objects that runs to the limit in a way that was not foreseen.
+func endOfTail(body string, value, limit int) int {
+	return trimEnd(body, "}]}", 1, value, limit)
+}
+
+// endOfString returns where the text that starts at value is closed: at the first quote, comma, quote, for another key
+// has to follow, or at the end of the body.
+func endOfString(body string, value, limit int) int {
 	from := value + 1
 	for {
-		i := bytes.Index(body[from:limit], stringEnd)
+		i := strings.Index(body[from:limit], `","`)
 		if i < 0 {
-			return trimmedEnd(body[:limit], lastString, 0, value)
+			return trimEnd(body, `"}`, 0, value, limit)
 		}
-		end := from + i
-		if body[end-1] != '\\' || end-1 == value {
-			return end
+		text := body[value+1 : from+i]
+		from += i
+		if (len(text)-len(strings.TrimRight(text, `\`)))%2 == 0 {
+			return from
 		}
-		from = end + 1
+		from++ // the quote is escaped
 	}
 }
 
-// trimmedEnd returns the end of a section that runs to the end of the body, or as far as it is known: without suffix, of
-// which keep bytes belong to the section.
-func trimmedEnd(body, suffix []byte, keep, value int) int {
-	body = bytes.TrimRight(body, " \r\n\t")
-	if bytes.HasSuffix(body, suffix) && len(body)-len(suffix)+keep > value {
-		return len(body) - len(suffix) + keep
+// trimEnd returns the end of a section that runs to the limit: without what closes it, of which keep bytes belong to it.
+func trimEnd(body, closing string, keep, value, limit int) int {
+	body = strings.TrimRight(body[:limit], " \r\n\t,")
+	end := len(body)
+	if strings.HasSuffix(body, closing) {
+		end += keep - len(closing)
 	}
-	if len(body) <= value {
+	if end <= value {
 		return value + 1
 	}
-	return len(body)
+	return end
 }
 
-// textAround returns the string value of a name that stands before main, where the messages start, or after their end.
-func textAround(body, name []byte, main, end int) string {
-	part := body[:main]
-	for turn := 0; turn < 2; turn++ {
-		_, value := findValue(part, name, 0)
-		for value >= 0 && part[value] != '"' {
-			_, value = findValue(part, name, value)
-		}
-		if value >= 0 {
-			if i := bytes.IndexByte(part[value+1:], '"'); i >= 0 && i < 1024 {
-				return string(part[value+1 : value+1+i])
-			}
-		}
-		part = body[end:]
+// stringAt returns the text that starts at from, if it is shorter than 1 KiB.
+func stringAt(body string, from int) string {
+	if i := strings.IndexByte(body[from:], '"'); i >= 0 && i < 1024 {
+		return body[from : from+i]
 	}
 	return ""
 }

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +87,7 @@ func (c *conversation) body(n int) string {
 // mustKey returns the key of a body and fails if there is none.
 func mustKey(t *testing.T, story string, e endpoint, body string) (space, key string) {
 	t.Helper()
-	space, key = keyOf(e, []byte(body))
+	space, key = keyOf(e, body)
 	if key == "" {
 		t.Errorf("%s: keyOf(%.200s) found no key", story, body)
 	}
@@ -184,6 +187,37 @@ func conversations(t *testing.T) []conversation {
 	}
 }
 
+func TestKeyOf_aTurnMoreExtendsTheKey(t *testing.T) {
+	all := conversations(t)
+	for i := range all {
+		c := &all[i]
+		last, lastSpaced, lastSpace := "", "", ""
+		for n := 1; n <= len(c.turns); n++ {
+			if !c.asks(n) {
+				continue
+			}
+			space, key := mustKey(t, c.story, c.endpoint, c.body(n))
+			if last != "" && (!strings.HasPrefix(key, last) || len(key) <= len(last)) {
+				t.Errorf("%s: keyOf(%d turns) = ...%q, want more after that of fewer, ...%q", c.story, n, end(key), end(last))
+			}
+			if last != "" && space != lastSpace {
+				t.Errorf("%s: keyOf(%d turns) has space %q, want %q as with fewer", c.story, n, space, lastSpace)
+			}
+			spacedSpace, spacedKey := mustKey(t, c.story, c.endpoint, spaced(c.body(n)))
+			if last != "" && !strings.HasPrefix(spacedKey, lastSpaced) {
+				t.Errorf("%s, spaced: keyOf(%d turns) = ...%q, want more after that of fewer, ...%q",
+					c.story, n, end(spacedKey), end(lastSpaced))
+			}
+			if spacedSpace != space {
+				t.Errorf("%s, spaced: keyOf(%d turns) has space %q, want %q as compact", c.story, n, spacedSpace, space)
+			}
+			last = key
+			lastSpaced = spacedKey
+			lastSpace = space
+		}
+	}
+}
+
 func TestKeyOf_holdsTheLastTurn(t *testing.T) {
 	all := conversations(t)
 	for i := range all {
@@ -194,7 +228,7 @@ func TestKeyOf_holdsTheLastTurn(t *testing.T) {
 			}
 			// An early end inside the last turn is fine; half of it should be there.
 			turn := c.turns[n-1]
-			if _, key := keyOf(c.endpoint, []byte(c.body(n))); !strings.Contains(key, turn[:len(turn)/2]) {
+			if _, key := keyOf(c.endpoint, c.body(n)); !strings.Contains(key, turn[:len(turn)/2]) {
 				t.Errorf("%s: keyOf(%d turns) = ...%q, want the last turn %.80q in it", c.story, n, end(key), turn)
 			}
 		}
@@ -213,7 +247,7 @@ func TestKeyOf_spacesByModel(t *testing.T) {
 			if !c.asks(n) {
 				continue
 			}
-			if space, _ := keyOf(c.endpoint, []byte(c.body(n))); space != want {
+			if space, _ := keyOf(c.endpoint, c.body(n)); space != want {
 				t.Errorf("%s: keyOf(%d turns) has space %q, want %q", c.story, n, space, want)
 			}
 		}
@@ -261,14 +295,55 @@ func TestKeyOf_spacesAndCompactAreOne(t *testing.T) {
 	for i := range all {
 		c := &all[i]
 		body := c.body(len(c.turns))
-		_, compact := keyOf(c.endpoint, []byte(body))
-		_, python := keyOf(c.endpoint, []byte(spaced(body)))
+		_, compact := keyOf(c.endpoint, body)
+		_, python := keyOf(c.endpoint, spaced(body))
 		if compact != python {
 			at := 0
 			for at < len(compact) && at < len(python) && compact[at] == python[at] {
 				at++
 			}
 			t.Errorf("%s: keyOf(spaced) differs from byte %d of %d on: %.60q, want %.60q", c.story, at, len(compact), python[at:], compact[at:])
+		}
+	}
+}
+
+func TestKeyOf_doesNotCareForTheOrderOfMembers(t *testing.T) {
+	for _, row := range []struct {
+		endpoint endpoint
+		members  []string
+	}{
+		{endpointChat, []string{`"model":"m"`, `"messages":[{"role":"system","content":"s"},{"role":"user","content":"q"}]`,
+			`"tools":[` + strings.ReplaceAll(oneTool, "[how", "how") + `,{"name":"b"}]`, `"stream":true`, `"response_format":{"type":"json_schema","json_schema":{"a":[{}]}}`}},
+		{endpointChat, []string{`"model":"m"`, `"messages":[{"role":"user","content":[{"type":"text","text":"q"}]}]`, `"cache_salt":"tenant"`,
+			`"temperature":0`, `"stop":["x"]`}},
+		{endpointMessages, []string{`"model":"m"`, `"messages":[{"role":"user","content":"q"}]`, `"tools":[{"name":"a"},{"name":"b"}]`,
+			`"system":[{"type":"text","text":"s"}]`, `"max_tokens":5`}},
+		{endpointMessages, []string{`"model":"m"`, `"messages":[{"role":"user","content":[{"type":"text","text":"q"}]}]`, `"tools":[{"name":"a"}]`,
+			`"system":"s"`, `"cache_salt":"t"`}},
+		{endpointResponses, []string{`"model":"m"`, `"input":[{"role":"user","content":"q"}]`, `"tools":[{"type":"function","name":"a"}]`,
+			`"instructions":"i"`, `"store":false`}},
+		{endpointResponses, []string{`"model":"m"`, `"input":"a question"`, `"tools":[{"type":"function","name":"a"}]`, `"instructions":"i"`,
+			`"stream":true`}},
+		{endpointCompletion, []string{`"model":"m"`, `"prompt":"Once upon"`, `"max_tokens":5`, `"stop":["."]`, `"cache_salt":"t"`}},
+		{endpointCompletion, []string{`"model":"m"`, `"prompt":["Once","Twice"]`, `"max_tokens":5`, `"stop":["."]`, `"cache_salt":"t"`}},
+		{endpointCompletion, []string{`"model":"m"`, `"prompt":[1,22,333]`, `"max_tokens":5`, `"stop":["."]`, `"echo":false`}},
+	} {
+		first := `{` + strings.Join(row.members, ",") + `}`
+		wantSpace, want := mustKey(t, "order", row.endpoint, first)
+		for _, order := range permutations(len(row.members)) {
+			members := make([]string, len(order))
+			for i, j := range order {
+				members[i] = row.members[j]
+			}
+			body := `{` + strings.Join(members, ",") + `}`
+			for _, text := range []string{body, spaced(body)} {
+				if space, key := keyOf(row.endpoint, text); space != wantSpace || key != want {
+					t.Errorf("keyOf(%s) = %q, %q, want %q, %q as for %s", text, space, key, wantSpace, want, first)
+				}
+			}
+			if t.Failed() {
+				break // one order tells enough
+			}
 		}
 	}
 }
@@ -292,7 +367,7 @@ func permutations(n int) [][]int {
 
 func TestKeyOf_samplingDoesNotChangeTheKey(t *testing.T) {
 	const messages = `"messages":[{"role":"user","content":"q"}]`
-	_, want := keyOf(endpointChat, []byte(`{"model":"m",`+messages+`}`))
+	_, want := keyOf(endpointChat, `{"model":"m",`+messages+`}`)
 	for _, more := range []string{
 		`"temperature":0`, `"temperature":1.5`, `"seed":42`, `"stream":true`, `"stream":false`, `"n":2`, `"user":"u1"`,
 		`"stop":["a","b"]`, `"stop":"a"`, `"logit_bias":{"50256":-100}`, `"stream_options":{"include_usage":true}`,
@@ -300,7 +375,7 @@ func TestKeyOf_samplingDoesNotChangeTheKey(t *testing.T) {
 		`"guided_choice":["x"]`, `"messages_hash":"m"`, `"extra":[{"a":[{"b":1}]}]`,
 	} {
 		for _, body := range []string{`{"model":"m",` + messages + `,` + more + `}`, `{"model":"m",` + more + `,` + messages + `}`} {
-			if _, key := keyOf(endpointChat, []byte(body)); key != want {
+			if _, key := keyOf(endpointChat, body); key != want {
 				t.Errorf("keyOf(%s) = %q, want %q", body, key, want)
 			}
 		}
@@ -337,8 +412,8 @@ func TestKeyOf_whatTheEngineReadsChangesTheKey(t *testing.T) {
 }
 
 func TestKeyOf_swappedToolsShareNoMoreThanTheyShould(t *testing.T) {
-	_, one := keyOf(endpointChat, []byte(`{"messages":[{"role":"user","content":"the same"}],"tools":[{"a":1},{"b":2}]}`))
-	_, two := keyOf(endpointChat, []byte(`{"messages":[{"role":"user","content":"the same"}],"tools":[{"b":2},{"a":1}]}`))
+	_, one := keyOf(endpointChat, `{"messages":[{"role":"user","content":"the same"}],"tools":[{"a":1},{"b":2}]}`)
+	_, two := keyOf(endpointChat, `{"messages":[{"role":"user","content":"the same"}],"tools":[{"b":2},{"a":1}]}`)
 	if one[:3] == two[:3] {
 		t.Errorf("keyOf(tools swapped) = %q and %q, want other beginnings: engines render tools first", one, two)
 	}
@@ -369,7 +444,7 @@ func TestKeyOf_readsPromptsInEveryForm(t *testing.T) {
 		{`{"n":1}`, ``},
 		{`{"prompt":[]}`, ``},
 	} {
-		if _, got := keyOf(endpointCompletion, []byte(row.body)); got != row.want {
+		if _, got := keyOf(endpointCompletion, row.body); got != row.want {
 			t.Errorf("keyOf(%s) = %q, want %q", row.body, got, row.want)
 		}
 	}
@@ -404,7 +479,7 @@ func TestKeyOf_hasNoKeyForWhatItCannotMakeOut(t *testing.T) {
 		{endpointMessages, `{"system":"s"}`}, {endpointResponses, `{"messages":[{"role":"user"}]}`},
 		{endpointOther, `{"messages":[{"role":"user"}]}`},
 	} {
-		if space, key := keyOf(row.endpoint, []byte(row.body)); key != "" {
+		if space, key := keyOf(row.endpoint, row.body); key != "" {
 			t.Errorf("keyOf(%d, %s) = %q, %q, want no key", row.endpoint, row.body, space, key)
 		}
 	}
@@ -459,7 +534,7 @@ func TestKeyOf_dropsWhatMovesFromTurnToTurn(t *testing.T) {
 	} {
 		_, want := mustKey(t, row.story, row.endpoint, row.two)
 		for _, body := range []string{row.one, spaced(row.one), spaced(row.two)} {
-			if _, got := keyOf(row.endpoint, []byte(body)); got != want {
+			if _, got := keyOf(row.endpoint, body); got != want {
 				t.Errorf("%s: keyOf(%s) = %q, want %q as of %s", row.story, body, got, want, row.two)
 			}
 		}
@@ -473,6 +548,31 @@ func TestKeyOf_keepsATextAboutMarkers(t *testing.T) {
 	_, b := mustKey(t, "text", endpointChat, two)
 	if a == b {
 		t.Errorf("keyOf(texts that differ in what they say about cache_control) = %q for both", a)
+	}
+}
+
+// TestKeyOf_markersThatMoveKeepTheLaw is a chat of a client that marks its last two turns.
+func TestKeyOf_markersThatMoveKeepTheLaw(t *testing.T) {
+	last := ""
+	for n := 1; n <= 8; n++ {
+		var turns []string
+		for i := 0; i < n; i++ {
+			role, mark := "user", ""
+			if i%2 == 1 {
+				role = "assistant"
+			}
+			if i >= n-2 {
+				mark = `,"cache_control":{"type":"ephemeral"}`
+			}
+			turns = append(turns, `{"role":"`+role+`","content":[{"type":"text","text":"turn `+strconv.Itoa(i)+`"`+mark+`}]}`)
+		}
+		body := `{"model":"m","messages":[` + strings.Join(turns, ",") + `],"system":[{"type":"text",` +
+			`"text":"x-anthropic-billing-header: cch=` + strconv.Itoa(n*7919) + `;"},{"type":"text","text":"s"}],"max_tokens":1}`
+		_, key := mustKey(t, "markers", endpointMessages, body)
+		if n > 1 && (!strings.HasPrefix(key, last) || len(key) == len(last)) {
+			t.Errorf("keyOf(%d turns) = %q, want more after keyOf(%d turns) = %q", n, key, n-1, last)
+		}
+		last = key
 	}
 }
 
@@ -496,8 +596,55 @@ func TestKeyOf_spacesByModelAndSalt(t *testing.T) {
 		{`{` + messages + `,"tools":[` + oneTool + `],"model":"m"}`, "m\x00"},
 		{`{"messages":[{"role":"user","content":"the \"model\":\"x\" and \"cache_salt\":\"y\""}],"model":"m"}`, "m\x00"},
 	} {
-		if space, _ := keyOf(endpointChat, []byte(row.body)); space != row.want {
+		if space, _ := keyOf(endpointChat, row.body); space != row.want {
 			t.Errorf("keyOf(%s) has space %q, want %q", row.body, space, row.want)
+		}
+	}
+}
+
+func TestKeyOf_isNotMisledByNamesInToolInputs(t *testing.T) {
+	// An agent's call with an input that looks like a request of its own.
+	const call = `{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"n","input":{"model":"small","cache_salt":"x",` +
+		`"system":[{"type":"text","text":"inner"}],"tools":[{"name":"inner"}],"instructions":"inner","prompt":"inner",` +
+		`"messages":[{"role":"user","content":"inner"}]}}]}`
+	const result = `{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"ok"}]}`
+	for _, row := range []struct{ head, tail string }{
+		{`{"model":"big","messages":[`, `]}`},
+		{`{"messages":[`, `],"model":"big"}`},
+		{`{"model":"big","messages":[`, `],"system":"outer","tools":[{"name":"outer"}]}`},
+		{`{"tools":[{"name":"outer"}],"system":"outer","messages":[`, `],"model":"big"}`},
+	} {
+		_, want := keyOf(endpointMessages, row.head+`{"role":"user","content":"q"}`+row.tail)
+		space, key := keyOf(endpointMessages, row.head+`{"role":"user","content":"q"},`+call+`,`+result+row.tail)
+		if space != "big\x00" {
+			t.Errorf("%s...%s: space = %q, want %q", row.head, row.tail, space, "big\x00")
+		}
+		if !strings.HasPrefix(key, want) || !strings.Contains(key, `"tool_result"`) {
+			t.Errorf("%s...%s: keyOf() = %q, want it to begin with %q and hold the result", row.head, row.tail, key, want)
+		}
+	}
+}
+
+func TestKeyOf_isNotMisledByBracketsInTools(t *testing.T) {
+	for _, row := range []struct{ story, description string }{
+		{"opened only", `a list: [ or [[`},
+		{"closed only", `ends with ] or ]]`},
+		{"closed and quoted", `}],\"next\"`},
+		{"both, unbalanced", `]][`},
+	} {
+		tools := `"tools":[{"name":"a","description":"` + row.description + `","input_schema":{"anyOf":[{"type":"string"}],"x":1}},{"name":"b"}]`
+		for _, shape := range []string{
+			`{` + tools + `,"messages":[MESSAGES],"model":"m"}`,
+			`{"model":"m","messages":[MESSAGES],` + tools + `}`,
+			`{"model":"m","messages":[MESSAGES],` + tools + `,"stream":true}`,
+			`{"model":"m",` + tools + `,"messages":[MESSAGES]}`,
+		} {
+			_, one := mustKey(t, row.story, endpointMessages, strings.Replace(shape, "MESSAGES", `{"role":"user","content":"q"}`, 1))
+			_, two := mustKey(t, row.story, endpointMessages, strings.Replace(shape, "MESSAGES",
+				`{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"user","content":"r"}`, 1))
+			if !strings.HasPrefix(two, one) || len(two) == len(one) {
+				t.Errorf("%s: %s: keyOf(2 turns more) = %q, want more after %q", row.story, shape, two, one)
+			}
 		}
 	}
 }
@@ -507,15 +654,8 @@ func TestKeyOf_isAPureFunction(t *testing.T) {
 	for i := range all {
 		c := &all[i]
 		for _, text := range []string{c.body(len(c.turns)), spaced(c.body(len(c.turns)))} {
-			body := []byte(text)
-			space, key := keyOf(c.endpoint, body)
-			if string(body) != text {
-				t.Errorf("%s: keyOf() changed the body", c.story)
-			}
-			for j := range body {
-				body[j] = 'x' // the key must not share the body's memory
-			}
-			if again, key2 := keyOf(c.endpoint, []byte(text)); again != space || key2 != key {
+			space, key := keyOf(c.endpoint, text)
+			if again, key2 := keyOf(c.endpoint, text); again != space || key2 != key {
 				t.Errorf("%s: keyOf() of the same body = %q, %q, want %q, %q", c.story, again, key2, space, key)
 			}
 		}
@@ -524,13 +664,13 @@ func TestKeyOf_isAPureFunction(t *testing.T) {
 
 func TestKeyOf_readsOddEncodings(t *testing.T) {
 	const plain = `{"model":"m","messages":[{"role":"user","content":"q"}],"stream":true}`
-	_, want := keyOf(endpointChat, []byte(plain))
+	_, want := keyOf(endpointChat, plain)
 	for _, row := range []struct{ story, body string }{
 		{"a byte order mark", "\ufeff" + plain},
 		{"spaces around", " \r\n" + plain + "\r\n "},
 		{"a line end after it", plain + "\n"},
 	} {
-		if space, key := keyOf(endpointChat, []byte(row.body)); key != want || space != "m\x00" {
+		if space, key := keyOf(endpointChat, row.body); key != want || space != "m\x00" {
 			t.Errorf("%s: keyOf(%q) = %q, %q, want %q, %q", row.story, row.body, space, key, "m\x00", want)
 		}
 	}
@@ -571,7 +711,7 @@ func survives(t *testing.T, e endpoint, body string) {
 			t.Errorf("keyOf(%d, %q) panics: %v", e, body, r)
 		}
 	}()
-	keyOf(e, []byte(body))
+	keyOf(e, body)
 }
 
 func TestKeyOf_survivesTruncatedBodies(t *testing.T) {
@@ -627,6 +767,25 @@ func TestKeyOf_takesNoLongerThanTheBodyIsLong(t *testing.T) {
 	}
 }
 
+// TestKeyOf_isNotHeldUpByHostileBodies has bodies that cost the square of their length when each find searches again.
+func TestKeyOf_isNotHeldUpByHostileBodies(t *testing.T) {
+	const user = `{"messages":[{"role":"user"}],`
+	for _, row := range []struct {
+		story string
+		body  func(n int) string
+	}{
+		{"lists of tools that never close", func(n int) string {
+			return `{"tools":[{"a":"` + strings.Repeat("[", 2*n) + `"},` + strings.Repeat(`[{}],"`, n) + `],"messages":[{"role":"user"}]}`
+		}},
+		{"names of tools before a role", func(n int) string { return user + strings.Repeat(`"tools":[{`, n) + `"role":"` }},
+		{"billing headers", func(n int) string {
+			return user + `"system":[` + strings.Repeat(`{"text":"x-anthropic-billing-header"},`, n) + `]}`
+		}},
+	} {
+		checkLinear(t, row.story, endpointMessages, row.body)
+	}
+}
+
 // checkLinear stops the test when a body four times as long takes ten times as long or more, three times in a row, for the
 // machine may be busy.
 func checkLinear(t *testing.T, story string, e endpoint, body func(n int) string) {
@@ -646,8 +805,25 @@ func checkLinear(t *testing.T, story string, e endpoint, body func(n int) string
 
 func elapsed(e endpoint, body []byte) time.Duration {
 	began := time.Now()
-	keyOf(e, body)
+	keyOf(e, string(body))
 	return time.Since(began)
+}
+
+func TestKeyOf_aLongSchemaAfterTheMessagesIsNoPartOfTheKey(t *testing.T) {
+	tail := `],"model":"m","response_format":{"type":"json_schema","json_schema":{"schema":{"properties":{` +
+		strings.Repeat(`"field":{"anyOf":[{"type":"string"},{"type":"null"}],"title":"Field"},`, 100) + `"last":{"type":"string"}}}}}}`
+	_, want := keyOf(endpointChat, `{"messages":[`+user(t, "q")+`],"model":"m"}`)
+	if _, got := keyOf(endpointChat, `{"messages":[`+user(t, "q")+tail); got != want {
+		t.Errorf("keyOf(a schema of %d bytes after the messages) = %d bytes, want %q", len(tail), len(got), want)
+	}
+}
+
+func TestKeyOf_spacesInListsOfNumbersAreOne(t *testing.T) {
+	const body = `{"model":"m","tools":[{"name":"t","p":{"enum":[1,2,3],"examples":[[true,null],[{},{}]]}}],"messages":[{"role":"user","content":"q"}]}`
+	_, want := keyOf(endpointChat, body)
+	if _, got := keyOf(endpointChat, spaced(body)); got != want {
+		t.Errorf("keyOf(%s) = %q, want %q", spaced(body), got, want)
+	}
 }
 
 func TestEndpointOf_routesByExactPath(t *testing.T) {
@@ -675,6 +851,44 @@ func TestEndpointOf_routesByExactPath(t *testing.T) {
 	}
 }
 
+// TestKeyOf_golden compares the keys of whole bodies as clients send them. A file's name begins with its endpoint.
+func TestKeyOf_golden(t *testing.T) {
+	bodies, err := filepath.Glob("testdata/extract/*.json")
+	if err != nil || len(bodies) < 12 {
+		t.Fatalf("Glob(testdata/extract/*.json) = %d files, %v, want a dozen", len(bodies), err)
+	}
+	endpoints := map[string]endpoint{
+		"chat": endpointChat, "completion": endpointCompletion, "messages": endpointMessages, "responses": endpointResponses,
+	}
+	for _, name := range bodies {
+		body, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		base := filepath.Base(name)
+		e, known := endpoints[base[:strings.IndexByte(base, '-')]]
+		if !known {
+			t.Fatalf("%s names no endpoint", name)
+		}
+		space, key := keyOf(e, string(body))
+		got := fmt.Sprintf("space %q\n%s\n", space, strings.ReplaceAll(key, "\x00", "\n\\0\n"))
+		golden := strings.TrimSuffix(name, ".json") + ".key"
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("keyOf(%s) =\n%swant\n%s", name, got, want)
+		}
+	}
+}
+
 // TestKeyOf_goldenFormsAreOne compares bodies that are the same to the engine.
 func TestKeyOf_goldenFormsAreOne(t *testing.T) {
 	for _, row := range []struct {
@@ -693,11 +907,28 @@ func TestKeyOf_goldenFormsAreOne(t *testing.T) {
 	}
 }
 
-func readGolden(t *testing.T, name string) []byte {
+func TestKeyOf_goldenTurnsFollowEachOther(t *testing.T) {
+	for _, row := range []struct {
+		endpoint endpoint
+		one, two string
+	}{
+		{endpointMessages, "messages-claude-code-1", "messages-claude-code-2"},
+		{endpointChat, "chat-function-loop-1", "chat-function-loop-2"},
+		{endpointResponses, "responses-items-1", "responses-items-2"},
+	} {
+		_, a := keyOf(row.endpoint, readGolden(t, row.one))
+		_, b := keyOf(row.endpoint, readGolden(t, row.two))
+		if a == "" || !strings.HasPrefix(b, a) || len(b) == len(a) {
+			t.Errorf("keyOf(%s) = %q, want more after keyOf(%s) = %q", row.two, b, row.one, a)
+		}
+	}
+}
+
+func readGolden(t *testing.T, name string) string {
 	t.Helper()
 	body, err := os.ReadFile("testdata/extract/" + name + ".json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return body
+	return string(body)
 }

@@ -1,7 +1,6 @@
 package cart
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -14,13 +13,13 @@ const maxMediaDepth = 1000
 // inspectMedia reads the whole body of a POST, whatever its path, and refuses it if it names media that the engine would
 // fetch from elsewhere, or if that cannot be told: engines fetch any address they are given, those inside the cluster
 // included. Every value is looked at, repeated keys too, for engines differ in which one they take.
-func inspectMedia(req *http.Request, body []byte, status int) *refusal {
+func inspectMedia(req *http.Request, body string, status int) *refusal {
 	for _, coding := range req.Header["Content-Encoding"] {
 		if coding != "" && !strings.EqualFold(coding, "identity") {
 			return refusals[refusedUninspected]
 		}
 	}
-	if len(bytes.TrimSpace(body)) == 0 {
+	if strings.TrimSpace(body) == "" {
 		return nil
 	}
 	remote, ok := namesRemoteMedia(body)
@@ -35,8 +34,8 @@ func inspectMedia(req *http.Request, body []byte, status int) *refusal {
 }
 
 // namesRemoteMedia walks the tokens of a JSON text. ok is false when it is not one JSON value, or nested too deep.
-func namesRemoteMedia(body []byte) (remote, ok bool) {
-	decoder := json.NewDecoder(bytes.NewReader(body))
+func namesRemoteMedia(body string) (remote, ok bool) {
+	decoder := json.NewDecoder(strings.NewReader(body))
 	decoder.UseNumber()
 	var objects []bool // of each open bracket: whether it is an object's
 	var media []int    // of each open bracket: the kind of place its values are

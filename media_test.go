@@ -36,7 +36,7 @@ func TestInspectMedia_refusesWhatTheEngineWouldFetch(t *testing.T) {
 	}
 	for _, c := range cases {
 		got := passes
-		if r := inspectMedia(&http.Request{Header: http.Header{}}, []byte(c.body), refused); r != nil {
+		if r := inspectMedia(&http.Request{Header: http.Header{}}, c.body, refused); r != nil {
 			got = r.status
 		}
 		if got != c.want {
@@ -44,7 +44,7 @@ func TestInspectMedia_refusesWhatTheEngineWouldFetch(t *testing.T) {
 		}
 	}
 	gzip := &http.Request{Header: http.Header{"Content-Encoding": {"gzip"}}}
-	if r := inspectMedia(gzip, []byte(`{}`), refused); r == nil || r.status != unclear {
+	if r := inspectMedia(gzip, `{}`, refused); r == nil || r.status != unclear {
 		t.Errorf("inspectMedia(compressed) = %v, want a refusal with %d", r, unclear)
 	}
 }

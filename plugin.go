@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httputil"
-	"time"
 )
 
 // handler is the middleware on one router, for one generation of the configuration. It owns nothing that must survive a
@@ -15,6 +14,8 @@ type handler struct {
 	set    *settings
 	policy policy
 	proxy  *httputil.ReverseProxy
+
+	logDecisions bool
 }
 
 // New builds the middleware. name is its qualified name, such as "cart@file": routers that use the same middleware share
@@ -31,80 +32,81 @@ func New(ctx context.Context, next http.Handler, config *Config, name string) (h
 			h = nil
 		}
 	}()
+	startDeciders()
 	set, err := validate(config)
 	if err != nil {
 		join(ctx, name, nil, "")
 		return nil, err
 	}
 	p, proxy := join(ctx, name, set, fmt.Sprintf("%v", *config))
-	return &handler{pool: p, set: set, policy: policies[set.policy], proxy: proxy}, nil
+	return &handler{pool: p, set: set, policy: policies[set.policy], proxy: proxy, logDecisions: set.logLevel == "debug"}, nil
 }
 
-// ServeHTTP answers CART's own endpoints and sends everything else to a replica.
+// ServeHTTP answers CART's own endpoints and sends everything else to a replica. Like all that compiled code calls for each
+// request, it is short: see keyLoop.
 func (h *handler) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
-	set := h.set
-	path := req.URL.Path
-	e := endpointOf(req.Method, path)
-	ex := &exchange{endpoint: e, set: set, policy: h.policy, client: req.Context(), pool: h.pool}
-	if e == endpointOther {
-		if req.Method == http.MethodGet || req.Method == http.MethodHead {
-			switch {
-			case path == set.healthPath && path != "":
-				serveHealth(h.pool, rw, req)
-				return
-			case path == set.workersPath && path != "":
-				serveWorkers(h.pool, rw, req)
-				return
-			case path == "/v1/models":
-				if serveModels(h.pool, rw, req) {
-					return
-				}
-				ex.models = true
-				ex.credentials = credentials(req)
-				ex.query = req.URL.RawQuery != ""
-			}
-		}
-		if set.mediaStatus > 0 && req.Method == http.MethodPost {
-			serveInspected(h, rw, req, ex)
-			return
-		}
-		ex.replayable = req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0
-		forward(h, rw, req, ex)
+	e := routedPaths[req.URL.Path]
+	if e == endpointOther || req.Method != http.MethodPost {
+		serveOther(h, rw, req)
 		return
 	}
-
-	body, failed := readBody(req, set.maxBody)
-	if failed == nil && set.mediaStatus > 0 {
-		failed = inspectMedia(req, body, set.mediaStatus)
+	body, failed := readBody(req, h.set.maxBody)
+	if failed == nil && h.set.mediaStatus > 0 {
+		failed = inspectMedia(req, body, h.set.mediaStatus)
 	}
 	if failed != nil {
 		refuse(h.pool, rw, e, failed)
 		return
 	}
-	began := time.Now()
-	ex.body = body
-	ex.buffered = true
-	ex.replayable = true
+	ex := &exchange{endpoint: e, set: h.set, policy: h.policy, client: req.Context(), pool: h.pool, body: body, buffered: true,
+		replayable: true, done: make(chan int, 1)}
 	if len(req.Header["Content-Encoding"]) == 0 {
-		ex.space, ex.key = keyOf(e, body)
+		keyJobs <- ex
+	} else {
+		decideJobs <- ex
 	}
-	ex.began = began
+	<-ex.done
 	forward(h, rw, req, ex)
 }
 
-// serveInspected buffers and inspects a body that would otherwise be streamed: with remote media refused, no spelling of a
-// path gets around that.
-func serveInspected(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
-	body, failed := readBody(req, h.set.maxBody)
-	if failed == nil {
-		failed = inspectMedia(req, body, h.set.mediaStatus)
+// serveOther answers everything that is not routed by its prompt.
+func serveOther(h *handler, rw http.ResponseWriter, req *http.Request) {
+	set := h.set
+	path := req.URL.Path
+	ex := &exchange{set: set, client: req.Context(), pool: h.pool, done: make(chan int, 1)}
+	if req.Method == http.MethodGet || req.Method == http.MethodHead {
+		switch {
+		case path == set.healthPath && path != "":
+			serveHealth(h.pool, rw, req)
+			return
+		case path == set.workersPath && path != "":
+			serveWorkers(h.pool, rw, req)
+			return
+		case path == "/v1/models":
+			if serveModels(h.pool, rw, req) {
+				return
+			}
+			ex.models = true
+			ex.credentials = credentials(req)
+			ex.query = req.URL.RawQuery != ""
+		}
 	}
-	if failed != nil {
-		refuse(h.pool, rw, ex.endpoint, failed)
-		return
+	ex.replayable = req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0
+	if set.mediaStatus > 0 && req.Method == http.MethodPost {
+		// No spelling of a path gets around the inspection.
+		body, failed := readBody(req, set.maxBody)
+		if failed == nil {
+			failed = inspectMedia(req, body, set.mediaStatus)
+		}
+		if failed != nil {
+			refuse(h.pool, rw, endpointOther, failed)
+			return
+		}
+		ex.body = body
+		ex.buffered = true
+		ex.replayable = true
 	}
-	ex.body = body
-	ex.buffered = true
-	ex.replayable = true
+	decideJobs <- ex
+	<-ex.done
 	forward(h, rw, req, ex)
 }

@@ -32,7 +32,7 @@ type pool struct {
 	turn      int
 	seed      uint64
 	scratch   []candidate
-	in        prompt
+	in        *prompt
 	reasons   map[string]int64
 	refused   map[string]int64
 	retries   int64
@@ -105,6 +105,7 @@ func newPool(name string, set *settings) *pool {
 		byID:    map[int]*replica{},
 		tree:    newTree(set.maxNodes, set.maxBytes),
 		seed:    uint64(time.Now().UnixNano()),
+		in:      &prompt{},
 		reasons: map[string]int64{},
 		refused: map[string]int64{},
 	}
@@ -167,6 +168,7 @@ func (p *pool) setWorkers(workers []worker) {
 			r.draining = false
 			r.misses = 0
 			r.passes = 0
+			r.probing = false
 			r.breaker = breaker{}
 		}
 		r.worker = w
@@ -204,133 +206,9 @@ type attempt struct {
 	before  int
 }
 
-// choose picks a replica that ex has not tried yet, takes a place on it and teaches the tree. Without one it returns nil
-// and why not.
-func choose(p *pool, ex *exchange, now int64) (a *attempt, refusal string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	routed := ex.endpoint != endpointOther
-
-	// Candidates of the best grade there is: 0 = fine, 1 = asked to be left alone, 2 = breaker open. The last grade counts
-	// only when no breaker in the whole pool lets a request through.
-	cs, grade, full, allowed := p.scratch[:0], 2, false, false
-	for _, r := range p.replicas {
-		r.slot = -1
-		if !r.up {
-			continue
-		}
-		g := 0
-		if r.breaker.state != breakerClosed && !r.breaker.allows(now) {
-			g = 2
-		} else {
-			allowed = true
-			if r.pushedUntil > now {
-				g = 1
-			}
-		}
-		if g > grade || (len(ex.tried) > 0 && wasTried(ex, r)) {
-			continue
-		}
-		if routed && r.load >= r.worker.maxLoad {
-			full = true
-			continue
-		}
-		if g < grade {
-			for i := range cs {
-				cs[i].replica.slot = -1
-			}
-			grade, cs = g, cs[:0]
-		}
-		r.slot = len(cs)
-		cs = append(cs, candidate{replica: r, load: r.load + r.worker.loadPenalty})
-	}
-	p.scratch = cs
-	if len(cs) == 0 || (grade == 2 && allowed) {
-		if full {
-			return nil, refusedFull
-		}
-		return nil, refusedNone
-	}
-
-	keyed := routed && ex.key != ""
-	if keyed {
-		p.tree.find(ex.space, ex.key)
-		fillMatched(p, cs)
-	}
-	p.turn++
-	p.seed = p.seed*6364136223846793005 + 1442695040888963407
-	p.in.total = len(ex.key)
-	p.in.turn = p.turn
-	p.in.draw = int(p.seed >> 33)
-	p.in.set = ex.set
-	var index int
-	var why string
-	if routed {
-		index, why = ex.policy(cs, &p.in)
-	} else {
-		index, why = leastLoad(cs, p.in.draw, 0), reasonPassthrough
-	}
-	if len(ex.tried) > 0 {
-		why = reasonRetry
-		p.retries++
-	}
-
-	r := cs[index].replica
-	r.load++
-	r.requests++
-	if why == reasonHit {
-		r.hits++
-	}
-	p.reasons[why]++
-	a = &attempt{replica: r, worker: r.worker, id: r.id, why: why, load: r.load, others: len(cs) - 1, matched: cs[index].matched}
-	if r.breaker.state != breakerClosed {
-		a.probe = r.breaker.begin(now)
-	}
-	if keyed {
-		a.stamp, a.before = p.tree.insert(ex.space, ex.key, r.id)
-		a.learned = true
-	}
-	ex.tried = append(ex.tried, r.id)
-	return a, ""
-}
-
-// fillMatched tells the holders among the candidates what of the prompt of the last find they hold. It stops at the
-// longest match that any of them has: no policy asks for more.
-func fillMatched(p *pool, cs []candidate) {
-	t := p.tree
-	found := false
-	if t.part != nil {
-		for _, c := range t.part.claims {
-			if r := p.byID[c.id]; r != nil && r.slot >= 0 {
-				cs[r.slot].matched = t.match
-				found = true
-			}
-		}
-	}
-	for i := len(t.path) - 1; i > 0 && !found; i-- {
-		for _, c := range t.path[i].claims {
-			if r := p.byID[c.id]; r != nil && r.slot >= 0 {
-				cs[r.slot].matched = t.depth[i]
-				found = true
-			}
-		}
-	}
-}
-
-func wasTried(ex *exchange, r *replica) bool {
-	for _, id := range ex.tried {
-		if id == r.id {
-			return true
-		}
-	}
-	return false
-}
-
-// release ends an attempt: its place is free again, the breaker learns how it went, and the tree forgets what it was
-// taught if the replica never began to answer.
-func release(p *pool, ex *exchange, a *attempt, now int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// endAttempt ends an attempt: its place is free again, the breaker learns how it went, and the tree forgets what it was
+// taught if the replica never began to answer. The caller holds the lock.
+func endAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	r := a.replica
 	r.load--
 	if a.learned && !ex.answered {
@@ -371,6 +249,13 @@ func (p *pool) settle(ex *exchange, now int64) {
 		p.record(ex.charges[i].a, result, now)
 	}
 	ex.charges = nil
+}
+
+// settleNow settles before the exchange is over.
+func settleNow(p *pool, ex *exchange, now int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settle(ex, now)
 }
 
 // record tells the breaker of an attempt's replica how it went. The caller holds the lock.

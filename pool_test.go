@@ -55,7 +55,7 @@ func letterOf(a *attempt) string {
 func ask(p *pool, key string) *exchange {
 	return &exchange{
 		pool: p, set: p.set, policy: policies[p.set.policy], client: context.Background(), endpoint: endpointChat,
-		buffered: true, replayable: true, space: "m", key: key,
+		buffered: true, replayable: true, done: make(chan int, 1), space: "m", key: key,
 	}
 }
 
@@ -86,7 +86,7 @@ func endWith(p *pool, ex *exchange, a *attempt, status int, next *attempt, now i
 		ex.result = outcomeSuccess
 	}
 	ex.next = next
-	release(p, ex, a, now)
+	release(ex, a, now)
 }
 
 func TestChoose_goesByGrades(t *testing.T) {
@@ -184,6 +184,21 @@ func TestChoose_withoutReplicas(t *testing.T) {
 	}
 	if p.tree.nodes != 0 {
 		t.Errorf("choose(no workers) taught the tree %d nodes, want none", p.tree.nodes)
+	}
+}
+
+func TestChoose_otherPathsPassWhenAllAreFull(t *testing.T) {
+	p := poolOf(t, "a")
+	r := byLetter(t, p, "a")
+	r.load = 3
+	ex := ask(p, "")
+	ex.endpoint = endpointOther
+	a := take(t, p, ex, second(0))
+	if a.why != reasonPassthrough || r.load != 4 {
+		t.Errorf("choose(another path) = %q with load %d, want %q with 4", a.why, r.load, reasonPassthrough)
+	}
+	if a, refusal := choose(p, ask(p, ""), second(0)); a != nil || refusal != refusedFull {
+		t.Errorf("choose(a routed request, all full) = %v, %q, want none, %q", a, refusal, refusedFull)
 	}
 }
 
@@ -536,6 +551,18 @@ func TestSetWorkers_whoComesBackHasItsLoadAndNoClaims(t *testing.T) {
 	endWith(p, ex, running, 0, nil, now)
 	if a.load != 0 || a.breaker.failures != 0 || len(p.draining) != 0 {
 		t.Errorf("after the old request failed: load %d, %d failures, want 0, 0", a.load, a.breaker.failures)
+	}
+}
+
+func TestSetWorkers_whoComesBackIsProbedAgain(t *testing.T) {
+	p := poolOf(t, "ab")
+	a := byLetter(t, p, "a")
+	a.load = 1
+	a.probing = true // its probe is under way and will be dropped, for its id is of the life before
+	setLetters(t, p, "b")
+	setLetters(t, p, "ab")
+	if a.probing {
+		t.Errorf("back while it drains: probing = true, so that it is never probed again; want false")
 	}
 }
 

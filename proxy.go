@@ -1,7 +1,6 @@
 package cart
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -22,9 +21,8 @@ type exchange struct {
 	policy   policy
 	client   context.Context // ends when the client leaves
 	endpoint endpoint
-	began    time.Time // when the decision began
 
-	body       []byte // of a routed request
+	body       string // of a routed request
 	buffered   bool   // body holds the whole body
 	replayable bool   // the request can be sent again
 	space, key string
@@ -32,6 +30,15 @@ type exchange struct {
 	models      bool   // GET or HEAD /v1/models, whose answer is kept
 	credentials string // shown with it
 	query       bool   // it has a query: not kept
+
+	// The decision: see decideLoop.
+	op      int      // what is asked for
+	at      int64    // when, in nanoseconds of the Unix epoch; 0 = now
+	waits   bool     // the end of a release is waited for
+	keyOnly bool     // only the key is asked for
+	done    chan int // answers
+	chosen  *attempt // nil: nobody is usable
+	refusal string   // and why
 
 	tried   []int    // ids of the replicas tried so far, the present one included
 	attempt *attempt // the present one
@@ -58,102 +65,119 @@ var errTryNext = errors.New("the answer is worth another replica")
 // modelsWait bounds the wait for a list of models, so that a hanging replica does not hold up clients at their start.
 const modelsWait = time.Second
 
-// forward sends the request to one replica after another until one answers, or tells the client that none does.
+// forward sends the request to the replica that was chosen, and to others until one answers, or tells the client that
+// none does.
 func forward(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
-	p := h.pool
-	if ex.set.requestWait > 0 {
+	if ex.chosen == nil {
+		refuse(h.pool, rw, ex.endpoint, refusals[ex.refusal])
+		return
+	}
+	if h.logDecisions {
+		logDecision(ex)
+	}
+	ex.attempt = ex.chosen
+	if h.set.requestWait > 0 {
 		ctx, cancel := context.WithTimeout(req.Context(), ex.set.requestWait)
 		defer cancel()
 		req = req.WithContext(ctx)
 	}
-	a, refusal := choose(p, ex, time.Now().UnixNano())
-	if a == nil {
-		refuse(p, rw, ex.endpoint, refusals[refusal])
-		return
-	}
-	for {
-		if p.log.debug {
-			logDecision(p, ex, a)
-		}
-		ex.attempt = a
-		ex.next = nil
-		try(h, rw, req, ex)
-		if ex.next == nil {
-			return
-		}
-		a = ex.next
-		if !pause(req.Context(), wait(&ex.set.backoff, len(ex.tried)-2, drawFloat(p))) {
-			ex.attempt = a
-			ex.next = nil
-			ex.answered = false
-			ex.status = 0
-			ex.result = outcomeNeutral
-			ex.broken = false
-			ex.pushed = 0
-			release(p, ex, a, time.Now().UnixNano())
-			fail(rw, req, ex, req.Context().Err())
-			return
-		}
+	try(h, rw, req, ex)
+	if ex.next != nil {
+		tryOthers(h, rw, req, ex)
 	}
 }
 
-// try makes one attempt. Whatever way it ends, the panic by which ReverseProxy cuts a broken stream included, the place on
-// the replica is released.
-func try(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
-	a := ex.attempt
+// tryOthers goes on with the replicas that were taken for a retry.
+func tryOthers(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
+	for ex.next != nil {
+		ex.attempt = ex.next
+		ex.next = nil
+		ex.reset()
+		draw := float64(time.Now().UnixNano()%1000) / 1000
+		if !pause(req.Context(), wait(&ex.set.backoff, len(ex.tried)-2, draw)) {
+			release(ex, ex.attempt, 0)
+			fail(rw, ex, req.Context().Err())
+			return
+		}
+		if h.logDecisions {
+			logDecision(ex)
+		}
+		try(h, rw, req, ex)
+	}
+}
+
+// reset forgets how the attempt before went.
+func (ex *exchange) reset() {
 	ex.answered = false
 	ex.status = 0
 	ex.result = outcomeNeutral
 	ex.broken = false
 	ex.pushed = 0
 	ex.timer = nil
-	finished := false
+}
+
+// try makes one attempt. Whatever way it ends, the panic by which ReverseProxy cuts a broken stream included, the place on
+// the replica is released.
+func try(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
 	ctx, cancel := context.WithCancel(context.WithValue(req.Context(), exchangeKey, ex))
+	ex.cancel = cancel
+	finished := false
 	defer func() {
 		cancel()
-		if ex.timer != nil {
-			ex.timer.Stop()
+		if !finished || ex.timer != nil || ex.next != nil {
+			endTry(ex, finished)
+			return
 		}
-		if !finished {
-			// The answer broke off. It is the replica's fault unless the client left.
-			ex.result = outcomeNeutral
-			ex.broken = true
-			if ex.client.Err() == nil {
-				ex.result = outcomeFailure
-			}
-		}
-		release(h.pool, ex, a, time.Now().UnixNano())
+		ex.op = opRelease
+		decideJobs <- ex
 	}()
 	out := req.WithContext(ctx)
-	ex.cancel = cancel
-	if ex.buffered {
-		setBody(out, ex.body)
-	} else if ex.replayable {
-		out.Body = http.NoBody
-		out.ContentLength = 0
-	} else {
-		// The transport closes a body even when it could not connect; the retry still needs it.
-		out.Body = io.NopCloser(req.Body)
-	}
-	if ex.models && a.others > 0 && mayRetry(ex) {
-		ex.timer = time.AfterFunc(modelsWait, cancel)
-	}
+	setBody(out, ex)
 	h.proxy.ServeHTTP(rw, out)
 	finished = true
 }
 
-// setBody gives the request the whole body anew, with the means to send it again on a fresh connection.
-func setBody(out *http.Request, body []byte) {
-	// NewRequest makes body and GetBody natively; an interpreted reader would be called for each block.
-	fresh, err := http.NewRequest(http.MethodPost, "http://replica/", bytes.NewReader(body))
-	if err != nil {
+// endTry ends an attempt that did not simply succeed.
+func endTry(ex *exchange, finished bool) {
+	if ex.timer != nil {
+		ex.timer.Stop()
+	}
+	if !finished {
+		// The answer broke off. It is the replica's fault unless the client left.
+		ex.result = outcomeNeutral
+		ex.broken = true
+		if ex.client.Err() == nil {
+			ex.result = outcomeFailure
+		}
+	}
+	release(ex, ex.attempt, 0)
+}
+
+// setBody gives a request to a replica its body, the whole of it anew where it is at hand.
+func setBody(out *http.Request, ex *exchange) {
+	if ex.buffered {
+		// NewRequest makes body and GetBody natively; an interpreted reader would be called for each block.
+		fresh, err := http.NewRequest(http.MethodPost, "/", strings.NewReader(ex.body))
+		if err != nil {
+			return
+		}
+		out.Body = fresh.Body
+		out.GetBody = fresh.GetBody
+		out.ContentLength = fresh.ContentLength
+		out.TransferEncoding = nil
+		out.Trailer = nil
 		return
 	}
-	out.Body = fresh.Body
-	out.GetBody = fresh.GetBody
-	out.ContentLength = fresh.ContentLength
-	out.TransferEncoding = nil
-	out.Trailer = nil
+	if ex.replayable {
+		out.Body = http.NoBody
+		out.ContentLength = 0
+	} else {
+		// The transport closes a body even when it could not connect; the retry still needs it.
+		out.Body = io.NopCloser(out.Body)
+	}
+	if ex.models && ex.attempt.others > 0 && mayRetry(ex) {
+		ex.timer = time.AfterFunc(modelsWait, ex.cancel)
+	}
 }
 
 func newTransport(set *settings) *http.Transport {
@@ -243,10 +267,13 @@ func modifyResponse(res *http.Response) error {
 		ex.result = outcomeFailure
 	}
 	if status >= 400 && set.retryStatus[status] && mayRetry(ex) {
-		ex.next, _ = choose(ex.pool, ex, time.Now().UnixNano())
+		ex.next, _ = choose(ex.pool, ex, 0)
 		if ex.next != nil {
 			return errTryNext
 		}
+	}
+	if len(ex.charges) > 0 && ex.result != outcomeFailure {
+		settleNow(ex.pool, ex, time.Now().UnixNano()) // this answer may stream for minutes
 	}
 	// A refusal leaves nothing in the replica's cache.
 	ex.answered = status < 400
@@ -291,7 +318,7 @@ func attemptFailed(rw http.ResponseWriter, req *http.Request, err error) {
 	ex.answered = false
 	if ex.client.Err() != nil {
 		ex.result = outcomeNeutral
-		fail(rw, req, ex, ex.client.Err())
+		fail(rw, ex, ex.client.Err())
 		return
 	}
 	ex.result = outcomeFailure
@@ -305,11 +332,11 @@ func attemptFailed(rw http.ResponseWriter, req *http.Request, err error) {
 		p.log.print(levelDebug, "attempt failed", "pool", p.name, "replica", ex.attempt.worker.name, "error", err.Error())
 	}
 	if mayRetry(ex) || (refused && len(ex.tried) <= ex.set.maxRetries) {
-		if ex.next, _ = choose(p, ex, time.Now().UnixNano()); ex.next != nil {
+		if ex.next, _ = choose(ex.pool, ex, 0); ex.next != nil {
 			return
 		}
 	}
-	fail(rw, req, ex, err)
+	fail(rw, ex, err)
 }
 
 // mayRetry says whether the request can go to another replica: it can be sent again, tries are left, and its time is not
@@ -319,7 +346,7 @@ func mayRetry(ex *exchange) bool {
 }
 
 // fail tells the client that no replica answered.
-func fail(rw http.ResponseWriter, req *http.Request, ex *exchange, err error) {
+func fail(rw http.ResponseWriter, ex *exchange, err error) {
 	var timeout net.Error
 	switch {
 	case ex.client.Err() != nil:
@@ -340,7 +367,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	const most = 30 * time.Second
 	out := time.Second
 	if value := h.Get("Retry-After"); value != "" {
-		if seconds, err := strconv.Atoi(value); err == nil {
+		if seconds, err := strconv.Atoi(value); err == nil || errors.Is(err, strconv.ErrRange) {
 			if seconds > 30 {
 				seconds = 30
 			}
@@ -390,15 +417,11 @@ func (a *attempt) share(total int) float64 {
 	return float64(a.matched) / float64(total)
 }
 
-func logDecision(p *pool, ex *exchange, a *attempt) {
-	micros := int64(0)
-	if !ex.began.IsZero() {
-		micros = time.Since(ex.began).Microseconds()
+func logDecision(ex *exchange) {
+	a, p := ex.attempt, ex.pool
+	if a == nil {
+		a = ex.chosen
 	}
 	p.log.print(levelDebug, "decision", "pool", p.name, "reason", a.why, "replica", a.worker.name, "load", a.load,
-		"matched", a.matched, "total", len(ex.key), "attempt", len(ex.tried), "micros", micros)
-}
-
-func drawFloat(p *pool) float64 {
-	return float64(time.Now().UnixNano()%1000) / 1000
+		"matched", a.matched, "total", len(ex.key), "attempt", len(ex.tried))
 }

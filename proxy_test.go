@@ -38,14 +38,6 @@ func TestWait_growsAndStaysBounded(t *testing.T) {
 	}
 }
 
-func TestDrawFloat_isAShare(t *testing.T) {
-	for i := 0; i < 100; i++ {
-		if got := drawFloat(nil); got < 0 || got >= 1 {
-			t.Fatalf("drawFloat() = %v, want 0 or more and less than 1", got)
-		}
-	}
-}
-
 func TestRetryAfter_readsSecondsAndDates(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, row := range []struct {
@@ -77,6 +69,13 @@ func TestRetryAfter_readsSecondsAndDates(t *testing.T) {
 		if got := retryAfter(h, now); got != row.want {
 			t.Errorf("retryAfter(%q) = %v, want %v", row.value, got, row.want)
 		}
+	}
+}
+
+func TestRetryAfter_isAtMost30sHoweverLongTheNumber(t *testing.T) {
+	h := http.Header{"Retry-After": []string{"99999999999999999999"}}
+	if got := retryAfter(h, time.Now()); got != 30*time.Second {
+		t.Errorf("retryAfter(%q) = %v, want 30s", h.Get("Retry-After"), got)
 	}
 }
 
@@ -138,7 +137,7 @@ func TestSetBody_givesTheWholeBodyEachTime(t *testing.T) {
 		}
 		req.ContentLength = -1
 		req.TransferEncoding = []string{"chunked"}
-		setBody(req, []byte(body))
+		setBody(req, &exchange{body: body, buffered: true})
 		got, err := io.ReadAll(req.Body)
 		if err != nil || string(got) != body || req.ContentLength != int64(len(body)) || req.TransferEncoding != nil {
 			t.Errorf("setBody(%q): body %q, %v, length %d, encoding %v, want it with its length", body, got, err, req.ContentLength, req.TransferEncoding)

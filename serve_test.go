@@ -410,8 +410,8 @@ func TestServe_sendsTheRequestAsItCame(t *testing.T) {
 		t.Fatal(err)
 	}
 	res.Body.Close()
-	if res.Header.Get("X-Answer") != "yes" {
-		t.Errorf("answer's headers = %v, want the replica's", res.Header)
+	if res.Header.Get("X-Answer") != "yes" || res.Header.Get("X-Cart-Reason") != reasonPassthrough {
+		t.Errorf("answer's headers = %v, want the replica's and reason %q", res.Header, reasonPassthrough)
 	}
 	got := <-seen
 	for _, row := range []struct{ what, got, want string }{
@@ -540,4 +540,28 @@ func TestNew_aChangedKeyFileIsReadAgain(t *testing.T) {
 		}
 		s.Close()
 	}
+}
+
+func TestServe_aFailureCountsWhileTheNextReplicaStreams(t *testing.T) {
+	var calls atomic.Int64
+	finish := make(chan bool)
+	c := twoReplicas(startReplica(t, answering("a", 500, &calls)), startReplica(t, func(rw http.ResponseWriter, req *http.Request) {
+		io.Copy(io.Discard, req.Body)
+		io.WriteString(rw, "data: 1\n\n")
+		rw.(http.Flusher).Flush()
+		<-finish
+	}))
+	c.CircuitBreaker.FailureThreshold = "1"
+	url := serve(t, c)
+	res, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(aChat))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The second replica's answer has begun, so the first one's failure is its own.
+	if w := state(t).Workers[0]; w.Breaker != "open" {
+		t.Errorf("while the second replica streams: breaker of the first = %s after %d failures, want open after 1", w.Breaker, w.Failures)
+	}
+	close(finish)
+	res.Body.Close()
+	checkIdle(t)
 }

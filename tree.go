@@ -156,7 +156,7 @@ func (t *tree) insert(space, key string, id int) (stamp int64, before int) {
 	if t.part != nil && holds(t.part, id) {
 		before = t.match
 	}
-	if t.part != nil && (rest != "" || before < t.match) {
+	if t.part != nil {
 		last = t.split(t.part, t.match-t.depth[len(t.depth)-1])
 		last.used = now
 		i := len(last.claims) - 1
@@ -206,6 +206,10 @@ func (t *tree) insert(space, key string, id int) (stamp int64, before int) {
 		}
 		t.list(last, nil)
 	}
+	// A split needs room too.
+	for i := 0; i < evictLimit && t.oldest != nil && (t.nodes > t.maxNodes || t.bytes > t.maxBytes); i++ {
+		t.evict(t.oldest, nil)
+	}
 	return now, before
 }
 
@@ -219,22 +223,44 @@ func holds(n *node, id int) bool {
 	return false
 }
 
-// split puts a node for the first length bytes of n's label above n and returns it.
+// split cuts n after the first length bytes of its label: n keeps these, a new kid takes the rest and all that hangs on it.
+// n stays the same node, so that a sweep that has yet to visit it finds both.
 func (t *tree) split(n *node, length int) *node {
-	upper := &node{
-		label:  n.label[:length],
-		parent: n.parent,
-		firsts: n.label[length : length+1],
-		kids:   []*node{n},
+	lower := &node{
+		label:  n.label[length:],
+		parent: n,
+		firsts: n.firsts,
+		kids:   n.kids,
 		claims: append([]claim(nil), n.claims...),
 		used:   n.used,
 	}
-	n.parent.kids[strings.IndexByte(n.parent.firsts, n.label[0])] = upper
-	n.label = n.label[length:]
-	n.parent = upper
+	for _, kid := range lower.kids {
+		kid.parent = lower
+	}
+	if n.listed {
+		lower.listed = true
+		lower.newer = n.newer
+		lower.older = n.older
+		if n.newer != nil {
+			n.newer.older = lower
+		} else {
+			t.newest = lower
+		}
+		if n.older != nil {
+			n.older.newer = lower
+		} else {
+			t.oldest = lower
+		}
+		n.listed = false
+		n.newer = nil
+		n.older = nil
+	}
+	n.firsts = lower.label[:1]
+	n.kids = []*node{lower}
+	n.label = n.label[:length]
 	t.nodes++
 	t.bytes += nodeBytes
-	return upper
+	return n
 }
 
 // forget takes back the claims that an insert made new for id: stamp and before are what it returned. Claims that a later
@@ -316,7 +342,9 @@ func (t *tree) evict(n, pinned *node) {
 	for _, c := range n.claims {
 		t.claimed[c.id] -= len(n.label)
 	}
+	parent := n.parent
 	t.remove(n, pinned)
+	t.prune(parent) // a sweep may have left it without claims
 }
 
 // prune removes nodes that nobody claims, from n upwards.

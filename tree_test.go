@@ -412,6 +412,26 @@ func TestTree_aParentTakesItsPlaceAmongTheLeaves(t *testing.T) {
 	}
 }
 
+func TestTree_forgetKeepsABeginningThatWasSentAgain(t *testing.T) {
+	tr := newTree(manyNodes, manyBytes)
+	stamp, before := learn(tr, "s", "abcdef", 1)
+	learn(tr, "s", "abc", 1)
+	tr.forget("s", "abcdef", 1, stamp, before)
+	checkTree(t, tr)
+	if got := held(tr, "s", "abcdef", 1); got != 3 {
+		t.Errorf("forget(%q) after insert(%q): held = %d, want 3", "abcdef", "abc", got)
+	}
+}
+
+func TestTree_aRepeatedBeginningIsNotTheNextToGo(t *testing.T) {
+	tr := newTree(manyNodes, manyBytes)
+	learnAll(tr, "1:system and a question", "1:other", "1:system", "1:system")
+	tr.shrink(0, 1)
+	if got := held(tr, "s", "system", 1); got != len("system") {
+		t.Errorf("after using %q twice and evicting one leaf: held = %d, want %d; leaves: %q", "system", got, len("system"), leaves(tr))
+	}
+}
+
 func TestTree_shrinksInSteps(t *testing.T) {
 	tr := newTree(100, manyBytes)
 	for i := 0; i < 90; i++ {
@@ -587,6 +607,31 @@ func TestTree_dropRemovesTheDeadInSteps(t *testing.T) {
 	}
 }
 
+func TestTree_dropGoesOnWhileTheTreeChanges(t *testing.T) {
+	seed := time.Now().UnixNano()
+	draw := rand.New(rand.NewSource(seed))
+	for round := 0; round < 30; round++ {
+		tr := newTree(manyNodes, manyBytes)
+		for i := 0; i < 40; i++ {
+			learn(tr, "s", randomKey(draw, 12), 1+draw.Intn(3))
+		}
+		alive := map[int]bool{2: true, 3: true}
+		stack := tr.all()
+		for len(stack) > 0 {
+			stack = tr.drop(stack, alive, 1)
+			learn(tr, "s", randomKey(draw, 12), 2+draw.Intn(2))
+			tr.shrink(0, draw.Intn(2))
+		}
+		if n, ok := tr.claimed[1]; ok && n != 0 {
+			t.Fatalf("seed %d, round %d: drop(1) among other changes left it %d characters, want none", seed, round, n)
+		}
+		checkTree(t, tr)
+		if t.Failed() {
+			t.Fatalf("seed %d, round %d", seed, round)
+		}
+	}
+}
+
 func TestTree_clearForgetsAll(t *testing.T) {
 	tr := newTree(manyNodes, manyBytes)
 	learnAll(tr, "1:abc", "2:abd", "1:x")
@@ -673,6 +718,43 @@ func TestTree_agreesWithTheNaiveModel(t *testing.T) {
 			}
 			if tr.match != longest {
 				t.Errorf("find(%q).match = %d, want %d", probe, tr.match, longest)
+			}
+			if t.Failed() {
+				t.Errorf("seed %d, round %d, step %d: after %q for %d", seed, round, step, key, id)
+			}
+		}
+	}
+}
+
+// TestTree_boundedStaysWithinTheModel inserts, forgets and evicts at random under tight bounds: the tree may know less than
+// the model, never more, and never grows beyond.
+func TestTree_boundedStaysWithinTheModel(t *testing.T) {
+	seed := time.Now().UnixNano()
+	draw := rand.New(rand.NewSource(seed))
+	for round := 0; round < 15 && !t.Failed(); round++ {
+		tr := newTree(16+draw.Intn(20), 64<<10)
+		model := naive{}
+		for step := 0; step < 120 && !t.Failed(); step++ {
+			key, id := randomKey(draw, 14), 1+draw.Intn(3)
+			switch draw.Intn(6) {
+			case 0:
+				stamp, before := learn(tr, "s", key, id)
+				tr.forget("s", key, id, stamp, before)
+			case 1:
+				tr.shrink(draw.Float64(), draw.Intn(5))
+			default:
+				learn(tr, "s", key, id)
+				model[id] = append(model[id], key)
+			}
+			checkTree(t, tr)
+			if tr.nodes > tr.maxNodes {
+				t.Errorf("%d nodes, want at most %d", tr.nodes, tr.maxNodes)
+			}
+			probe := randomKey(draw, 12)
+			for one := 1; one <= 3; one++ {
+				if got, most := held(tr, "s", probe, one), model.held(probe, one); got > most {
+					t.Errorf("held(%q, %d) = %d, want at most %d", probe, one, got, most)
+				}
 			}
 			if t.Failed() {
 				t.Errorf("seed %d, round %d, step %d: after %q for %d", seed, round, step, key, id)
