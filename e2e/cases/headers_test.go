@@ -32,7 +32,7 @@ func connectionHeader(t *testing.T, s *stage) {
 	const body = `{"model":"m1","messages":[{"role":"user","content":"hi"}]}`
 	for _, path := range []string{"/v1/chat/completions", "/v1/embeddings"} {
 		for _, lines := range []string{
-			"Connection: \r\nConnection: close, X-Secret-Hop, X-Forwarded-For, x-routed-peer\r\n",
+			"Connection:\r\n" + "Connection: close, X-Secret-Hop, X-Forwarded-For, x-routed-peer\r\n",
 			"Connection: close, X-Secret-Hop, X-Forwarded-For, x-routed-peer\r\nConnection:\r\n",
 			"Connection: ,, close ,x-secret-hop,X-Forwarded-For , X-Real-Ip, X-Forwarded-Proto, X-Forwarded-Host, X-Routed-Peer, Content-Type\r\n",
 		} {
@@ -84,12 +84,7 @@ func forgedForwarded(t *testing.T, s *stage) {
 				q := query{method: "POST", target: path, header: h, body: []byte(`{}`)}
 				seen := func(r *rig) header {
 					r.forget()
-					a := reply{}
-					if protocol == "HTTP/2" {
-						a = r.do2(context.Background(), q)
-					} else {
-						a = r.do(q)
-					}
+					a := r.over(protocol, q)
 					if a.status != 200 || len(r.hits()) != 1 {
 						t.Fatalf("%s over %s: %v", path, protocol, &a)
 					}
@@ -481,12 +476,7 @@ func routedPeer(t *testing.T, s *stage) {
 			for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
 				r.forget()
 				q := post(path, `{"messages":[]}`).with("x-routed-peer", "evil")
-				a := reply{}
-				if protocol == "HTTP/2" {
-					a = r.do2(context.Background(), q)
-				} else {
-					a = r.do(q)
-				}
+				a := r.over(protocol, q)
 				x := r.hits()[0]
 				only(fmt.Sprintf("%s, %d, over %s", path, status, protocol), a, x.replica)
 				if got := x.header.values("x-routed-peer"); len(got) > 1 || (len(got) == 1 && got[0] != "evil") {
@@ -615,12 +605,7 @@ func completeHeaders(t *testing.T, s *stage) {
 			for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
 				q := query{method: "POST", target: path, header: request, body: []byte(`{"messages":[]}`)}
 				r.forget()
-				a := reply{}
-				if protocol == "HTTP/2" {
-					a = r.do2(context.Background(), q)
-				} else {
-					a = r.do(q)
-				}
+				a := r.over(protocol, q)
 				what := fmt.Sprintf("%s, %d, over %s", path, status, protocol)
 				if a.status != status {
 					t.Errorf("%s: %v", what, &a)

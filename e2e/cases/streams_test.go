@@ -284,12 +284,7 @@ func cutStream(t *testing.T, s *stage) {
 		for _, c := range clients {
 			for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
 				r.forget()
-				var a reply
-				if protocol == "HTTP/2" {
-					a = c.do2(context.Background(), streamed("m"))
-				} else {
-					a = c.do(streamed("m"))
-				}
+				a := c.over(protocol, streamed("m"))
 				cuts++
 				name := fmt.Sprintf("a stream that is %s, over %s, to %s", what, protocol, c.name)
 				if a.status != 200 || a.err == nil || string(a.body) != threeEvents {
@@ -406,12 +401,7 @@ func cutAnswer(t *testing.T, s *stage) {
 				}
 			})
 			r.forget()
-			var a reply
-			if protocol == "HTTP/2" {
-				a = r.do2(context.Background(), streamed("m"))
-			} else {
-				a = r.do(streamed("m"))
-			}
+			a := r.over(protocol, streamed("m"))
 			switch {
 			case a.err == nil && a.status == 200 && string(a.body) == `{"from":"the second"}`:
 			case a.err == nil && a.status == 502 && strings.Contains(string(a.body), `"error"`):

@@ -47,6 +47,15 @@ func (q query) with(name, value string) query {
 	return q
 }
 
+// over sends a request over HTTP/1.1 or HTTP/2.
+func (r *rig) over(protocol string, q query) reply {
+	r.t.Helper()
+	if protocol == "HTTP/2" {
+		return r.do2(context.Background(), q)
+	}
+	return r.do(q)
+}
+
 var hopByHop = map[string]bool{
 	"connection": true, "keep-alive": true, "proxy-authorization": true, "te": true, "transfer-encoding": true, "upgrade": true,
 	"http2-settings": true, "expect": true,
