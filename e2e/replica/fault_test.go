@@ -42,6 +42,7 @@ func try(r *Replica, body string) (status int, text string, err error) {
 
 func TestFault_refuse(t *testing.T) {
 	r := start(t, Options{})
+	get(t, r.URL()+"/health") // leaves an idle connection, which refusing closes
 	set(t, r, Fault{Kind: Refuse})
 	if _, _, err := try(r, chatBody); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("refuse: %v, want connection refused", err)

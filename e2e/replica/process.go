@@ -60,11 +60,12 @@ func (p *process) listen(ln net.Listener) {
 // stopListening refuses new connections and closes idle ones; running exchanges go on.
 func (p *process) stopListening() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.ln != nil {
 		_ = p.ln.Close()
 		p.ln = nil
 	}
+	p.mu.Unlock()
+	// Not under the lock: this closes idle connections, which take it.
 	p.server.SetKeepAlivesEnabled(false)
 }
 
