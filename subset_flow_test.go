@@ -67,6 +67,52 @@ func checkNilInTuple(p *subsetPass) {
 	})
 }
 
+// checkCallInTuple refuses an assignment that lists its values when one of them is a call of this package's own function:
+// with = the interpreter lets such a call overwrite its neighbours, or be overwritten. := is fine.
+func checkCallInTuple(p *subsetPass) {
+	p.each(func(n ast.Node, _ []ast.Node) {
+		stmt, ok := n.(*ast.AssignStmt)
+		if !ok || stmt.Tok != token.ASSIGN || len(stmt.Rhs) < 2 {
+			return
+		}
+		for _, right := range stmt.Rhs {
+			call, ok := ast.Unparen(right).(*ast.CallExpr)
+			if !ok {
+				continue
+			}
+			fn, isFunc := p.info.Uses[calledName(call)].(*types.Func)
+			if isFunc && fn.Pkg() != nil && isStdPath(fn.Pkg().Path()) {
+				continue
+			}
+			if isFunc || isFuncVariable(p, call) {
+				p.report(stmt.Pos())
+				return
+			}
+		}
+	})
+}
+
+// calledName returns the identifier of the function that is called, or nil.
+func calledName(call *ast.CallExpr) *ast.Ident {
+	switch fun := ast.Unparen(call.Fun).(type) {
+	case *ast.Ident:
+		return fun
+	case *ast.SelectorExpr:
+		return fun.Sel
+	}
+	return nil
+}
+
+// isFuncVariable says whether what is called is a variable or literal, not a conversion or a builtin.
+func isFuncVariable(p *subsetPass, call *ast.CallExpr) bool {
+	if id := calledName(call); id != nil {
+		_, isVar := p.info.Uses[id].(*types.Var)
+		return isVar
+	}
+	_, isLiteral := ast.Unparen(call.Fun).(*ast.FuncLit)
+	return isLiteral
+}
+
 // checkDeferClosure refuses the deferred call of a variable or field that got a literal in the same function, and of a
 // literal in parentheses.
 func checkDeferClosure(p *subsetPass) {
