@@ -312,9 +312,12 @@ func bodyLimit(t *testing.T, s *stage) {
 		r.forget()
 		a := r.do(q)
 		r.refusedHere(fmt.Sprintf("%s of %d bytes, chunks %v", q.target, len(q.sent()), q.chunks != nil), q, a, 413)
-		if got := r.state().Refused["body_too_large"]; got != i+1 {
-			t.Errorf("refused for their length in /workers = %d, want %d", got, i+1)
-		}
+		r.waitState(slack*time.Second, func(s workersState) error {
+			if got := s.Refused["body_too_large"]; got != i+1 {
+				return fmt.Errorf("refused for their length in /workers = %d, want %d", got, i+1)
+			}
+			return nil
+		})
 		// Under a flood of refusals lines are left out.
 		r.eventually(slack*time.Second, func() error {
 			if got := len(r.logged("body_too_large")); got != i+1 {

@@ -732,6 +732,7 @@ func methods(t *testing.T, s *stage) {
 		}
 	}
 	// What is passed through teaches nothing.
+	r.settled()
 	for _, w := range r.state().Workers {
 		if w.Claims != 0 {
 			t.Errorf("claims of %s = %d after requests that are not routed, want 0", w.URL, w.Claims)

@@ -453,6 +453,7 @@ func errorForStream(t *testing.T, s *stage) {
 			r.settled()
 		}
 	}
+	r.settled()
 	if got := r.state().failures(); got != 0 {
 		t.Errorf("failures in /workers = %d, want 0", got)
 	}

@@ -138,6 +138,7 @@ func (r *rig) unkeyed(what string, a reply) {
 // untouched checks that no breaker and no retry has come of what was sent so far.
 func (r *rig) untouched() {
 	r.t.Helper()
+	r.settled()
 	s := r.state()
 	for _, w := range s.Workers {
 		if w.Failures != 0 || w.Breaker != "closed" || w.PushedBack {
