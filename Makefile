@@ -99,9 +99,11 @@ vendor-check: $(BIN)/phase ## vendor/ is what go.mod says, and go.mod is what th
 .PHONY: cover fuzz golden
 cover: ## coverage of the root's tests, function by function
 	@$(GO) test -coverprofile=$(CACHE)/cover.out . && $(GO) tool cover -func=$(CACHE)/cover.out
-fuzz: $(BIN)/phase ## each fuzz target in turn, for FUZZTIME
-	@for f in $$($(GO) test -list '^Fuzz' . | grep '^Fuzz'); do \
-	  $(PHASE) $$f -- $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) . || bad=1; done; exit $${bad:-0}
+fuzz: $(BIN)/phase ## each fuzz target in turn, for FUZZTIME; finds are kept in testdata/fuzz
+	@targets=$$($(GO) test -list '^Fuzz.*$(RUN)' . | grep '^Fuzz'); test -n "$$targets" || exit 1; \
+	for f in $$targets; do $(PHASE) "$$f $(FUZZTIME)" -- \
+	  $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s . || finds="$$finds $$f"; done; \
+	test -z "$$finds" && echo "no find in" $$targets || { echo "finds in$$finds"; exit 1; }
 golden: ## rewrite the golden files from what the code does now
 	@$(GO) test . -update
 
@@ -112,6 +114,10 @@ bench-yaegi: $(BIN)/yaegi gopath ## benchmarks, interpreted
 	@GOPATH=$(GOPATHS) $(BIN)/yaegi test -run '^$$' -bench '$(or $(RUN),.)' -benchmem $(MODULE)
 bench-cmp: $(BIN)/benchstat ## benchmarks of the commit OLD against the working tree
 	@bash tools/bench-cmp '$(OLD)' '$(or $(RUN),.)' '$(COUNT)' $(CACHE)/bench $(BIN)/benchstat
+
+.PHONY: soak
+soak: traefik ## Traefik with CART under load while things break, with a verdict (DUR=20s: shorter than 3m)
+	@cd e2e && DUR='$(DUR)' $(GO) run ./soak
 
 .PHONY: demo
 demo: ## Traefik with CART before simulated replicas, explained as it runs (KEEP=1: leave it running)
