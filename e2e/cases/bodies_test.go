@@ -265,6 +265,7 @@ func malformed(t *testing.T, s *stage) {
 			if a, _ := r.verbatim(path+" with "+body, post(path, body)); a.status != 400 {
 				t.Errorf("%s with %.50s: status = %d, want the replica's 400", path, body, a.status)
 			}
+			r.settled() // one after another: what they leave behind is looked at below
 		}
 	}
 	a, _ := r.verbatim("a body without messages", post("/v1/chat/completions", `{"model":m1}`))
