@@ -7,7 +7,7 @@ type policy func(cs []candidate, in *prompt) (index int, why string)
 type candidate struct {
 	replica *replica
 	load    int // requests in flight plus the replica's loadPenalty
-	matched int // known length of the prompt on this replica, in characters
+	matched int // known length of the prompt on this replica, in characters; told only of the longest match there is
 }
 
 // prompt is what a policy knows of a request, and the numbers it goes by.
@@ -16,6 +16,10 @@ type prompt struct {
 	draw  int // a random number, at least 0
 	turn  int // counts the requests, for roundRobin
 	set   *settings
+
+	least   int // index of the least loaded candidate, one of them by chance
+	holder  int // index of the least loaded of those with the longest match, likewise; without a match it means nothing
+	matched int // length of that match in characters; 0 = there is none
 }
 
 // The policies by their configuration name.
@@ -53,30 +57,21 @@ func threshold(cs []candidate, in *prompt) (index int, why string) {
 	if len(cs) == 1 {
 		return 0, reasonOnlyOne
 	}
-	least := leastLoad(cs, in.draw, 0)
 	if in.total == 0 {
-		return least, reasonNoText
+		return in.least, reasonNoText
 	}
-	best := 0
-	for i := range cs {
-		if cs[i].matched > best {
-			best = cs[i].matched
-		}
+	if in.matched == 0 || (float64(in.matched) < in.set.threshold*float64(in.total) && in.matched < in.set.matchAbs) {
+		return in.least, reasonMiss
 	}
-	set := in.set
-	if best == 0 || (float64(best) < set.threshold*float64(in.total) && best < set.matchAbs) {
-		return least, reasonMiss
+	load, floor := cs[in.holder].load, cs[in.least].load
+	if load > floor+in.set.balanceAbs && float64(load) > in.set.balanceRel*float64(floor) {
+		return in.least, reasonOverloaded
 	}
-	holder := leastLoad(cs, in.draw, best)
-	load, floor := cs[holder].load, cs[least].load
-	if load > floor+set.balanceAbs && float64(load) > set.balanceRel*float64(floor) {
-		return least, reasonOverloaded
-	}
-	return holder, reasonHit
+	return in.holder, reasonHit
 }
 
 func leastLoadOnly(cs []candidate, in *prompt) (index int, why string) {
-	return leastLoad(cs, in.draw, 0), reasonLeastLoad
+	return in.least, reasonLeastLoad
 }
 
 func roundRobin(cs []candidate, in *prompt) (index int, why string) {
@@ -85,33 +80,4 @@ func roundRobin(cs []candidate, in *prompt) (index int, why string) {
 
 func random(cs []candidate, in *prompt) (index int, why string) {
 	return in.draw % len(cs), reasonRandom
-}
-
-// leastLoad returns the least loaded of the candidates that match at least that much, of which there is one; draw picks
-// among equals.
-func leastLoad(cs []candidate, draw, matched int) int {
-	least, ties := -1, 0
-	for i := range cs {
-		if cs[i].matched < matched {
-			continue
-		}
-		if least < 0 || cs[i].load < cs[least].load {
-			least, ties = i, 1
-		} else if cs[i].load == cs[least].load {
-			ties++
-		}
-	}
-	if ties == 1 {
-		return least
-	}
-	load, nth := cs[least].load, draw%ties
-	for i := least; i < len(cs); i++ {
-		if cs[i].load == load && cs[i].matched >= matched {
-			if nth == 0 {
-				return i
-			}
-			nth--
-		}
-	}
-	return least
 }

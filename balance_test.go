@@ -25,6 +25,34 @@ func candidates(loads, matches []int) []candidate {
 	return cs
 }
 
+// weigh fills in what policies go by, as decideLoop does while it gathers the candidates, but with the draw for chance.
+func weigh(cs []candidate, in *prompt) *prompt {
+	in.least = leastLoad(cs, in.draw, 0)
+	in.matched = 0
+	for i := range cs {
+		if cs[i].matched > in.matched {
+			in.matched = cs[i].matched
+		}
+	}
+	in.holder = leastLoad(cs, in.draw, in.matched)
+	return in
+}
+
+// leastLoad returns the least loaded of the candidates that match at least that much; draw picks among equals.
+func leastLoad(cs []candidate, draw, matched int) int {
+	var equal []int
+	for i := range cs {
+		if cs[i].matched < matched || (len(equal) > 0 && cs[i].load > cs[equal[0]].load) {
+			continue
+		}
+		if len(equal) > 0 && cs[i].load < cs[equal[0]].load {
+			equal = equal[:0]
+		}
+		equal = append(equal, i)
+	}
+	return equal[draw%len(equal)]
+}
+
 func TestThreshold_weighsMatchAgainstLoad(t *testing.T) {
 	set := defaultSettings(t) // 0.3 of the prompt or 8192; 5 above and 1.6 times
 	for _, row := range []struct {
@@ -53,8 +81,8 @@ func TestThreshold_weighsMatchAgainstLoad(t *testing.T) {
 		{"one replica only", []int{50}, []int{0}, 100, 0, reasonOnlyOne},
 		{"one replica and no prompt", []int{50}, nil, 0, 0, reasonOnlyOne},
 	} {
-		in := &prompt{total: row.total, set: set}
-		got, why := threshold(candidates(row.loads, row.matches), in)
+		cs := candidates(row.loads, row.matches)
+		got, why := threshold(cs, weigh(cs, &prompt{total: row.total, set: set}))
 		if got != row.want || why != row.why {
 			t.Errorf("%s: threshold(loads %v, matches %v, total %d) = %d, %q, want %d, %q",
 				row.story, row.loads, row.matches, row.total, got, why, row.want, row.why)
@@ -80,31 +108,10 @@ func TestThreshold_goesByItsSettings(t *testing.T) {
 		{"endless patience", settings{threshold: 0.3, balanceAbs: 1000, balanceRel: 1}, []int{900, 0}, []int{90, 0}, 0, reasonHit, 100},
 	} {
 		set := row.set
-		got, why := threshold(candidates(row.loads, row.matches), &prompt{total: row.ofPrompt, set: &set})
+		cs := candidates(row.loads, row.matches)
+		got, why := threshold(cs, weigh(cs, &prompt{total: row.ofPrompt, set: &set}))
 		if got != row.want || why != row.why {
 			t.Errorf("%s: threshold(loads %v, matches %v) = %d, %q, want %d, %q", row.story, row.loads, row.matches, got, why, row.want, row.why)
-		}
-	}
-}
-
-func TestLeastLoad_breaksTiesByDraw(t *testing.T) {
-	for _, row := range []struct {
-		loads   []int
-		matches []int
-		least   int
-		want    []int // for draws 0, 1, 2, 3
-	}{
-		{[]int{2, 1, 3}, nil, 0, []int{1, 1, 1, 1}},
-		{[]int{1, 1, 1}, nil, 0, []int{0, 1, 2, 0}},
-		{[]int{1, 0, 1, 0}, nil, 0, []int{1, 3, 1, 3}},
-		{[]int{0, 1, 1}, []int{1, 5, 5}, 5, []int{1, 2, 1, 2}},
-		{[]int{0, 0, 0}, []int{5, 4, 5}, 5, []int{0, 2, 0, 2}},
-		{[]int{7}, nil, 0, []int{0, 0, 0, 0}},
-	} {
-		for draw, want := range row.want {
-			if got := leastLoad(candidates(row.loads, row.matches), draw, row.least); got != want {
-				t.Errorf("leastLoad(loads %v, matches %v, draw %d, %d) = %d, want %d", row.loads, row.matches, draw, row.least, got, want)
-			}
 		}
 	}
 }
@@ -128,7 +135,7 @@ func TestPolicies_otherThanThreshold(t *testing.T) {
 		{policyRandom, 5, 0, 2, reasonRandom},
 		{policyThreshold, 0, 0, 0, reasonHit},
 	} {
-		got, why := policies[row.name](cs, &prompt{total: 100, draw: row.draw, turn: row.turn, set: set})
+		got, why := policies[row.name](cs, weigh(cs, &prompt{total: 100, draw: row.draw, turn: row.turn, set: set}))
 		if got != row.want || why != row.why {
 			t.Errorf("%s(draw %d, turn %d) = %d, %q, want %d, %q", row.name, row.draw, row.turn, got, why, row.want, row.why)
 		}

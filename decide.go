@@ -3,6 +3,7 @@ package cart
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 )
@@ -21,6 +22,8 @@ var (
 const (
 	opChoose  = iota // pick a replica; answered on done
 	opRelease        // end the present attempt; answered on done only if waits is set
+	opFind           // only walk down the tree
+	opInsert         // only insert into the tree what was found last
 )
 
 // loopState is what has to be put right when a loop panics.
@@ -65,7 +68,7 @@ func survive(loop func(*loopState), state *loopState) {
 		ex.chosen = nil
 		ex.refusal = refusedFailed
 		ex.key = ""
-		if ex.op == opChoose || ex.waits {
+		if ex.op != opRelease || ex.waits {
 			ex.done <- 1
 		}
 	}()
@@ -94,39 +97,197 @@ func release(ex *exchange, a *attempt, at int64) {
 	ex.waits = false
 }
 
-// decideLoop serves one exchange after another: see keyLoop for why it is one long function.
+// decideLoop serves one exchange after another: see keyLoop for why it is one long function. It holds the pool's lock from
+// the candidates to the lesson for the tree, so that a decision sees one state.
 func decideLoop(state *loopState) {
 	var ex *exchange
 	var p *pool
 	var r *replica
 	var a *attempt
-	var cs []candidate
-	var c claim
-	var now, stamp int64
-	var grade, g, index, i, n, before int
-	var full, allowed, routed, keyed, found bool
-	var why string
-	var in *prompt
 	var t *tree
+	var nd, leaf *node
+	var path []*node
+	var depth []int
+	var claims []claim
+	var cs []candidate
+	var in *prompt
+	var seed uint64
+	var now, clock int64
+	var op, grade, g, i, j, k, n, id, at, end, low, high, mid, load, fresh, before, ties int
+	var full, allowed, routed, keyed bool
+	var why, key, label, rest string
+	var first byte
 	for {
 		ex = <-decideJobs
 		state.ex = ex
 		p = ex.pool
-		now = ex.at
-		if now == 0 {
-			now = time.Now().UnixNano()
+		t = ex.tree
+		op = ex.op
+		a = ex.attempt
+		key = ex.key
+		if p != nil {
+			now = ex.at
+			if now == 0 {
+				now = time.Now().UnixNano()
+			}
+			p.mu.Lock()
+			state.locked = true
+			t = p.tree
 		}
-		p.mu.Lock()
-		state.locked = true
 
-		if ex.op == opRelease {
-			r = ex.attempt.replica
+		keyed = true
+		if op == opRelease {
+			r = a.replica
 			if ex.result == outcomeSuccess && ex.answered && r.breaker.state == breakerClosed && !r.draining && ex.charges == nil {
 				r.load--
 				r.breaker.failures = 0
-			} else {
-				endAttempt(p, ex, ex.attempt, now)
+				state.locked = false
+				p.mu.Unlock()
+				if ex.waits {
+					ex.done <- 1
+				}
+				continue
 			}
+			keyed = a.learned && !ex.answered // what was taught has to be found again
+		}
+
+		if op == opChoose {
+			// Candidates of the best grade there is: 0 = fine, 1 = asked to be left alone, 2 = breaker open. The last grade
+			// counts only when no breaker in the whole pool lets a request through. in.least is found on the way, one of the
+			// least loaded by chance.
+			routed = ex.endpoint != endpointOther
+			keyed = routed && key != ""
+			cs = p.scratch[:0]
+			in = p.in
+			seed = p.seed
+			grade = 2
+			full = false
+			allowed = false
+			for _, r = range p.replicas {
+				r.slot = -1
+				if !r.up {
+					continue
+				}
+				g = 0
+				if r.breaker.state != breakerClosed && !r.breaker.allows(now) {
+					g = 2
+				} else {
+					allowed = true
+					if r.pushedUntil > now {
+						g = 1
+					}
+				}
+				if g > grade || (ex.tried != nil && wasTried(ex, r)) {
+					continue
+				}
+				if routed && r.load >= r.worker.maxLoad {
+					full = true
+					continue
+				}
+				if g < grade {
+					for i = range cs {
+						cs[i].replica.slot = -1
+					}
+					grade = g
+					cs = cs[:0]
+				}
+				n = len(cs)
+				r.slot = n
+				load = r.load + r.worker.loadPenalty
+				if n == 0 || load < cs[in.least].load {
+					in.least = n
+					ties = 1
+				} else if load == cs[in.least].load {
+					ties++
+					seed = seed*6364136223846793005 + 1442695040888963407
+					if int(seed>>33)%ties == 0 {
+						in.least = n
+					}
+				}
+				cs = append(cs, candidate{replica: r, load: load})
+			}
+			p.scratch = cs
+			p.seed = seed
+			if len(cs) == 0 || (grade == 2 && allowed) {
+				ex.chosen = nil
+				ex.refusal = refusedNone
+				if full {
+					ex.refusal = refusedFull
+				}
+				state.locked = false
+				p.mu.Unlock()
+				ex.done <- 1
+				continue
+			}
+		}
+
+		// Find: walk the prompt down the tree. path and depth are the nodes that match in full and where each ends, part the
+		// one whose label the rest of the prompt starts with in part.
+		if keyed && op != opInsert {
+			path = t.path[:0]
+			depth = t.depth[:0]
+			t.part = nil
+			at = 0
+			end = len(key)
+			nd = t.roots[ex.space]
+			if nd != nil {
+				path = append(path, nd)
+				depth = append(depth, 0)
+			} else {
+				end = 0
+			}
+			for at < end {
+				// Conversations are chains: look at the first two kids before a call.
+				first = key[at]
+				k = len(nd.firsts)
+				i = -1
+				if k > 0 && nd.firsts[0] == first {
+					i = 0
+				} else if k > 1 && nd.firsts[1] == first {
+					i = 1
+				} else if k > 2 {
+					i = strings.IndexByte(nd.firsts, first)
+				}
+				if i < 0 {
+					break
+				}
+				nd = nd.kids[i]
+				label = nd.label
+				n = len(label)
+				if n <= end-at && key[at:at+n] == label {
+					at += n
+					path = append(path, nd)
+					depth = append(depth, at)
+					continue
+				}
+				// Bisect the common prefix: comparing slices is native, a loop over bytes is not.
+				low = 1
+				high = n
+				if high > end-at {
+					high = end - at
+				}
+				for low < high {
+					mid = (low + high + 1) / 2
+					if label[low:mid] == key[at+low:at+mid] {
+						low = mid
+					} else {
+						high = mid - 1
+					}
+				}
+				t.part = nd
+				at += low
+				break
+			}
+			t.path = path
+			t.depth = depth
+			t.match = at
+		}
+		if op == opFind {
+			ex.done <- 1
+			continue
+		}
+		if op == opRelease {
+			endAttempt(p, ex, a, now)
 			state.locked = false
 			p.mu.Unlock()
 			if ex.waits {
@@ -135,122 +296,192 @@ func decideLoop(state *loopState) {
 			continue
 		}
 
-		// Candidates of the best grade there is: 0 = fine, 1 = asked to be left alone, 2 = breaker open. The last grade counts
-		// only when no breaker in the whole pool lets a request through.
-		routed = ex.endpoint != endpointOther
-		cs = p.scratch[:0]
-		grade, full, allowed = 2, false, false
-		for _, r = range p.replicas {
-			r.slot = -1
-			if !r.up {
-				continue
+		if op == opChoose {
+			// Tell the holders among the candidates what of the prompt they hold, at the longest match that any of them has:
+			// no policy asks for more. in.holder is the least loaded of them, one by chance.
+			in.matched = 0
+			if keyed {
+				i = len(t.path) - 1
+				claims = nil
+				k = 0
+				if t.part != nil {
+					claims = t.part.claims
+					k = t.match
+					i++
+				} else if i > 0 {
+					claims = t.path[i].claims
+					k = t.depth[i]
+				}
+				for in.matched == 0 && k > 0 {
+					for j = range claims {
+						r = p.byID[claims[j].id]
+						if r == nil || r.slot < 0 {
+							continue
+						}
+						n = r.slot
+						cs[n].matched = k
+						load = cs[n].load
+						if in.matched == 0 || load < cs[in.holder].load {
+							in.matched = k
+							in.holder = n
+							ties = 1
+						} else if load == cs[in.holder].load {
+							ties++
+							p.seed = p.seed*6364136223846793005 + 1442695040888963407
+							if int(p.seed>>33)%ties == 0 {
+								in.holder = n
+							}
+						}
+					}
+					i--
+					k = 0
+					if i > 0 {
+						claims = t.path[i].claims
+						k = t.depth[i]
+					}
+				}
 			}
-			g = 0
-			if r.breaker.state != breakerClosed && !r.breaker.allows(now) {
-				g = 2
+			p.turn++
+			p.seed = p.seed*6364136223846793005 + 1442695040888963407
+			in.total = len(key)
+			in.turn = p.turn
+			in.draw = int(p.seed >> 33)
+			in.set = ex.set
+			if routed {
+				i, why = ex.policy(cs, in)
 			} else {
-				allowed = true
-				if r.pushedUntil > now {
-					g = 1
-				}
+				i = in.least
+				why = reasonPassthrough
 			}
-			if g > grade || (ex.tried != nil && wasTried(ex, r)) {
-				continue
+			r = cs[i].replica
+			if ex.tried != nil {
+				why = reasonRetry
+				p.retries++
 			}
-			if routed && r.load >= r.worker.maxLoad {
-				full = true
-				continue
+			id = r.id
+			r.load++
+			r.requests++
+			if why == reasonHit {
+				r.hits++
 			}
-			if g < grade {
-				for i = range cs {
-					cs[i].replica.slot = -1
-				}
-				grade = g
-				cs = cs[:0]
+			p.reasons[why]++
+			a = &attempt{replica: r, worker: r.worker, id: id, load: r.load, others: len(cs) - 1, matched: cs[i].matched, why: why}
+			if r.breaker.state != breakerClosed {
+				a.probe = r.breaker.begin(now)
 			}
-			r.slot = len(cs)
-			cs = append(cs, candidate{replica: r, load: r.load + r.worker.loadPenalty})
-		}
-		p.scratch = cs
-		n = len(cs)
-		if n == 0 || (grade == 2 && allowed) {
-			ex.chosen = nil
-			ex.refusal = refusedNone
-			if full {
-				ex.refusal = refusedFull
-			}
-			state.locked = false
-			p.mu.Unlock()
-			ex.done <- 1
-			continue
-		}
-
-		// Tell the holders among the candidates what of the prompt they hold, at the longest match that any of them has: no
-		// policy asks for more.
-		keyed = routed && ex.key != ""
-		t = p.tree
-		if keyed {
-			t.find(ex.space, ex.key)
-			found = false
-			if t.part != nil {
-				for _, c = range t.part.claims {
-					r = p.byID[c.id]
-					if r != nil && r.slot >= 0 {
-						cs[r.slot].matched = t.match
-						found = true
-					}
-				}
-			}
-			for i = len(t.path) - 1; i > 0 && !found; i-- {
-				for _, c = range t.path[i].claims {
-					r = p.byID[c.id]
-					if r != nil && r.slot >= 0 {
-						cs[r.slot].matched = t.depth[i]
-						found = true
-					}
-				}
-			}
-		}
-
-		p.turn++
-		p.seed = p.seed*6364136223846793005 + 1442695040888963407
-		in = p.in
-		in.total = len(ex.key)
-		in.turn = p.turn
-		in.draw = int(p.seed >> 33)
-		in.set = ex.set
-		if routed {
-			index, why = ex.policy(cs, in)
+			ex.chosen = a
 		} else {
-			index = leastLoad(cs, in.draw, 0)
-			why = reasonPassthrough
+			a = ex.chosen
+			id = a.id
 		}
-		r = cs[index].replica
-		a = &attempt{replica: r, worker: r.worker, id: r.id, load: r.load + 1, others: n - 1, matched: cs[index].matched}
-		if ex.tried != nil {
-			why = reasonRetry
-			p.retries++
-		}
-		a.why = why
-		r.load++
-		r.requests++
-		if why == reasonHit {
-			r.hits++
-		}
-		p.reasons[why]++
-		if r.breaker.state != breakerClosed {
-			a.probe = r.breaker.begin(now)
-		}
+
+		// Insert: claim the path for the replica and hang what is new of the prompt on its end.
 		if keyed {
-			stamp, before = t.insert(ex.space, ex.key, r.id)
-			a.stamp = stamp
+			t.clock++
+			clock = t.clock
+			before = -1
+			fresh = 0
+			if len(t.path) == 0 {
+				t.addRoot(ex.space)
+			}
+			for j = range t.path {
+				nd = t.path[j]
+				nd.used = clock
+				i = len(nd.claims) - 1
+				for i >= 0 && nd.claims[i].id != id {
+					i--
+				}
+				if i >= 0 {
+					nd.claims[i].stamp = clock
+					before = t.depth[j]
+				} else {
+					nd.claims = append(nd.claims, claim{id: id, stamp: clock})
+					fresh += len(nd.label)
+				}
+			}
+			if t.part != nil {
+				nd = t.split(t.part, t.match-t.depth[len(t.depth)-1])
+				nd.used = clock
+				i = len(nd.claims) - 1
+				for i >= 0 && nd.claims[i].id != id {
+					i--
+				}
+				if i >= 0 {
+					nd.claims[i].stamp = clock
+					before = t.match
+				} else {
+					nd.claims = append(nd.claims, claim{id: id, stamp: clock})
+					fresh += len(nd.label)
+				}
+			}
+			rest = key[t.match:]
+			if len(rest) > t.maxBytes/8 {
+				rest = rest[:t.maxBytes/8]
+			}
+			n = nodeBytes + len(rest)
+			if nd.listed {
+				// Out of the list: it gets a kid, or it goes to the newest end.
+				if nd.newer != nil {
+					nd.newer.older = nd.older
+				} else {
+					t.newest = nd.older
+				}
+				if nd.older != nil {
+					nd.older.newer = nd.newer
+				} else {
+					t.oldest = nd.newer
+				}
+				nd.newer = nil
+				nd.older = nil
+				nd.listed = false
+			}
+			if rest != "" {
+				if t.nodes >= t.maxNodes || t.bytes+n > t.maxBytes {
+					t.makeRoom(n, nd)
+				}
+				if t.nodes < t.maxNodes && t.bytes+n <= t.maxBytes {
+					// A copy, so that the nd does not keep the whole prompt alive.
+					claims = make([]claim, 1)
+					claims[0].id = id
+					claims[0].stamp = clock
+					leaf = &node{label: strings.Clone(rest), parent: nd, used: clock, claims: claims}
+					nd.kids = append(nd.kids, leaf)
+					nd.firsts += rest[:1]
+					t.nodes++
+					t.bytes += n
+					fresh += len(rest)
+					nd = leaf
+				}
+			}
+			if fresh > 0 {
+				t.claimed[id] += fresh
+			}
+			if len(nd.kids) == 0 {
+				if nd.parent == nil {
+					t.removeRoot(nd)
+				} else {
+					nd.older = t.newest
+					if t.newest != nil {
+						t.newest.newer = nd
+					} else {
+						t.oldest = nd
+					}
+					t.newest = nd
+					nd.listed = true
+				}
+			}
+			if t.nodes > t.maxNodes || t.bytes > t.maxBytes {
+				t.makeRoom(0, nil) // a split needs room too
+			}
+			a.stamp = clock
 			a.before = before
 			a.learned = true
 		}
-		ex.tried = append(ex.tried, r.id)
-		ex.chosen = a
-		state.locked = false
-		p.mu.Unlock()
+		if op == opChoose {
+			ex.tried = append(ex.tried, id)
+			state.locked = false
+			p.mu.Unlock()
+		}
 		ex.done <- 1
 	}
 }

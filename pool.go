@@ -207,12 +207,12 @@ type attempt struct {
 }
 
 // endAttempt ends an attempt: its place is free again, the breaker learns how it went, and the tree forgets what it was
-// taught if the replica never began to answer. The caller holds the lock.
+// taught if the replica never began to answer. The caller holds the lock and has found the prompt in the tree.
 func endAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	r := a.replica
 	r.load--
 	if a.learned && !ex.answered {
-		p.tree.forget(ex.space, ex.key, a.id, a.stamp, a.before)
+		p.tree.takeBack(a.id, a.stamp, a.before)
 	}
 	if ex.pushed > 0 {
 		r.push(now, ex.pushed)

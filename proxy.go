@@ -37,6 +37,7 @@ type exchange struct {
 	waits   bool     // the end of a release is waited for
 	keyOnly bool     // only the key is asked for
 	done    chan int // answers
+	tree    *tree    // of opFind and opInsert
 	chosen  *attempt // nil: nobody is usable
 	refusal string   // and why
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// tree is a radix tree over prompts. It knows no replica, only small integer ids that are never used twice. Each node
+// tree is a radix tree over prompts. Its two operations on the path of a request, find and insert, are done in decideLoop. It knows no replica, only small integer ids that are never used twice. Each node
 // holds the claims of all ids whose prompts run through it, so the holders of the longest match and of every shorter one
 // are found in one walk. It has no lock: its owner serialises the calls.
 //
@@ -64,163 +64,44 @@ func newTree(maxNodes, maxBytes int) *tree {
 
 // find walks the prompt down and leaves the result in path, depth, part and match.
 func (t *tree) find(space, key string) {
-	t.path = t.path[:0]
-	t.depth = t.depth[:0]
-	t.match = 0
-	t.part = nil
-	n := t.roots[space]
-	if n == nil {
-		return
-	}
-	at, end := 0, len(key)
-	t.path = append(t.path, n)
-	t.depth = append(t.depth, 0)
-	for at < end {
-		// Chains are the rule in conversations: look at the first two kids before a call.
-		c := key[at]
-		i := -1
-		if k := len(n.firsts); k > 0 {
-			if n.firsts[0] == c {
-				i = 0
-			} else if k > 1 {
-				if n.firsts[1] == c {
-					i = 1
-				} else if k > 2 {
-					i = strings.IndexByte(n.firsts, c)
-				}
-			}
-		}
-		if i < 0 {
-			break
-		}
-		n = n.kids[i]
-		label := n.label
-		if len(label) <= end-at && key[at:at+len(label)] == label {
-			at += len(label)
-			t.path = append(t.path, n)
-			t.depth = append(t.depth, at)
-			continue
-		}
-		// Bisect the common prefix: comparing slices is native, a loop over bytes is not.
-		low, high := 1, len(label)
-		if high > end-at {
-			high = end - at
-		}
-		for low < high {
-			mid := (low + high + 1) / 2
-			if label[low:mid] == key[at+low:at+mid] {
-				low = mid
-			} else {
-				high = mid - 1
-			}
-		}
-		t.part = n
-		at += low
-		break
-	}
-	t.match = at
+	ex := &exchange{op: opFind, tree: t, space: space, key: key, done: make(chan int, 1)}
+	startDeciders()
+	decideJobs <- ex
+	<-ex.done
 }
 
 // insert claims the prompt of the last find, which must have been for the same space and key, for id. It returns the
 // stamp by which forget knows these claims and the length that id had claimed before, -1 if nothing in this space. What
 // does not fit under the bounds is not learned.
 func (t *tree) insert(space, key string, id int) (stamp int64, before int) {
-	t.clock++
-	now := t.clock
-	before = -1
-	if len(t.path) == 0 {
-		root := &node{label: space}
-		t.roots[space] = root
-		t.nodes++
-		t.bytes += nodeBytes + len(space)
-		t.path = append(t.path, root)
-		t.depth = append(t.depth, 0)
-	}
-	fresh := 0
-	for j, n := range t.path {
-		n.used = now
-		i := len(n.claims) - 1
-		for i >= 0 && n.claims[i].id != id {
-			i--
-		}
-		if i >= 0 {
-			n.claims[i].stamp = now
-			before = t.depth[j]
-		} else {
-			n.claims = append(n.claims, claim{id: id, stamp: now})
-			fresh += len(n.label)
-		}
-	}
-	last := t.path[len(t.path)-1]
-	rest := key[t.match:]
-	if t.part != nil && holds(t.part, id) {
-		before = t.match
-	}
-	if t.part != nil {
-		last = t.split(t.part, t.match-t.depth[len(t.depth)-1])
-		last.used = now
-		i := len(last.claims) - 1
-		for i >= 0 && last.claims[i].id != id {
-			i--
-		}
-		if i >= 0 {
-			last.claims[i].stamp = now
-		} else {
-			last.claims = append(last.claims, claim{id: id, stamp: now})
-			fresh += len(last.label)
-		}
-		t.path = append(t.path, last)
-		t.depth = append(t.depth, t.match)
-	}
-	if rest != "" {
-		if last.listed {
-			t.unlist(last)
-		}
-		if limit := t.maxBytes / 8; len(rest) > limit {
-			rest = rest[:limit]
-		}
-		for i := 0; i < evictLimit && t.oldest != nil && (t.nodes+1 > t.maxNodes || t.bytes+nodeBytes+len(rest) > t.maxBytes); i++ {
-			t.evict(t.oldest, last)
-		}
-		if t.nodes+1 <= t.maxNodes && t.bytes+nodeBytes+len(rest) <= t.maxBytes {
-			// A copy, so that the node does not keep the whole prompt alive.
-			leaf := &node{label: strings.Clone(rest), parent: last, used: now, claims: []claim{{id: id, stamp: now}}}
-			last.kids = append(last.kids, leaf)
-			last.firsts += leaf.label[:1]
-			t.nodes++
-			t.bytes += nodeBytes + len(rest)
-			fresh += len(rest)
-			last = leaf
-		}
-	}
-	if fresh > 0 {
-		t.claimed[id] += fresh
-	}
-	if len(last.kids) == 0 {
-		if last.parent == nil {
-			t.removeRoot(last)
-			return now, before
-		}
-		if last.listed {
-			t.unlist(last)
-		}
-		t.list(last, nil)
-	}
-	// A split needs room too.
-	for i := 0; i < evictLimit && t.oldest != nil && (t.nodes > t.maxNodes || t.bytes > t.maxBytes); i++ {
-		t.evict(t.oldest, nil)
-	}
-	return now, before
+	a := &attempt{id: id}
+	ex := &exchange{op: opInsert, tree: t, space: space, key: key, done: make(chan int, 1), chosen: a}
+	startDeciders()
+	decideJobs <- ex
+	<-ex.done
+	return a.stamp, a.before
 }
 
-// holds says whether id claims the node.
-func holds(n *node, id int) bool {
-	for _, c := range n.claims {
-		if c.id == id {
-			return true
-		}
+// addRoot starts a key space.
+func (t *tree) addRoot(space string) {
+	root := &node{label: space}
+	t.roots[space] = root
+	t.nodes++
+	t.bytes += nodeBytes + len(space)
+	t.path = append(t.path, root)
+	t.depth = append(t.depth, 0)
+}
+
+// makeRoom evicts at most evictLimit leaves, so that a node of that many bytes fits under the bounds; 0 = that what is
+// there fits. pinned stays.
+func (t *tree) makeRoom(bytes int, pinned *node) {
+	nodes := t.maxNodes
+	if bytes > 0 {
+		nodes--
 	}
-	return false
+	for i := 0; i < evictLimit && t.oldest != nil && (t.nodes > nodes || t.bytes+bytes > t.maxBytes); i++ {
+		t.evict(t.oldest, pinned)
+	}
 }
 
 // split cuts n after the first length bytes of its label: n keeps these, a new kid takes the rest and all that hangs on it.
@@ -267,6 +148,11 @@ func (t *tree) split(n *node, length int) *node {
 // insert renewed stay.
 func (t *tree) forget(space, key string, id int, stamp int64, before int) {
 	t.find(space, key)
+	t.takeBack(id, stamp, before)
+}
+
+// takeBack is forget on the path of the last find.
+func (t *tree) takeBack(id int, stamp int64, before int) {
 	for i := len(t.path) - 1; i >= 0; i-- {
 		n := t.path[i]
 		if t.depth[i] <= before {

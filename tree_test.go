@@ -762,3 +762,13 @@ func TestTree_boundedStaysWithinTheModel(t *testing.T) {
 		}
 	}
 }
+
+// holds says whether id claims the node.
+func holds(n *node, id int) bool {
+	for _, c := range n.claims {
+		if c.id == id {
+			return true
+		}
+	}
+	return false
+}
