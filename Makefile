@@ -80,7 +80,7 @@ nested: $(BIN)/phase ## the tests of the modules beside the root, without e2e
 E2E_TEST := $(GO) -C e2e test -json -count=1 -timeout 5m $(RUN_FLAG)
 
 .PHONY: e2e e2e-support catalog
-e2e: $(if $(ENGINE),,e2e-support) $(addprefix e2e-,$(ENGINES)) ## the end-to-end tests on each engine, or on ENGINE
+e2e: $(if $(ENGINE),,catalog e2e-support) $(addprefix e2e-,$(ENGINES)) ## the end-to-end tests on each engine, or on ENGINE
 e2e-support: $(BIN)/phase
 	@$(TESTS) 'e2e support' -- $(E2E_TEST) $(RACE) $$(bash tools/e2e-packages other)
 e2e-traefik: traefik
@@ -88,7 +88,7 @@ e2e-%: $(BIN)/phase
 	@$(TESTS) 'e2e $*' -- env ENGINE=$* $(E2E_TEST) $(if $(filter compiled,$*),$(RACE)) \
 	  $$(bash tools/e2e-packages engine)
 catalog: $(BIN)/phase ## what Traefik's plugin catalogue checks
-	@$(PHASE) -tests catalog -- $(GO) -C e2e test -json -count=1 ./catalog
+	@$(TESTS) catalog -- $(E2E_TEST) ./catalog
 
 .PHONY: vendor-check
 vendor-check: $(BIN)/phase ## vendor/ is what go.mod says, and go.mod is what the catalogue accepts
