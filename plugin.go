@@ -32,7 +32,6 @@ func New(ctx context.Context, next http.Handler, config *Config, name string) (h
 			h = nil
 		}
 	}()
-	startDeciders()
 	set, err := validate(config)
 	if err != nil {
 		join(ctx, name, nil, "")

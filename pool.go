@@ -99,6 +99,7 @@ func guard(what string, f func()) {
 }
 
 func newPool(name string, set *settings) *pool {
+	startDeciders()
 	return &pool{
 		name:    name,
 		stop:    make(chan struct{}),

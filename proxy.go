@@ -1,6 +1,7 @@
 package cart
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -8,7 +9,9 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
+	"net/textproto"
 	"strconv"
 	"strings"
 	"time"
@@ -53,6 +56,7 @@ type exchange struct {
 	pushed   time.Duration // the replica asked to be left alone that long
 	timer    *time.Timer   // bounds the silence of a short answer
 	cancel   func()        // gives the attempt up
+	rw       http.ResponseWriter
 	charges  []charge
 }
 
@@ -122,10 +126,14 @@ func (ex *exchange) reset() {
 func try(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
 	ctx, cancel := context.WithCancel(context.WithValue(req.Context(), exchangeKey, ex))
 	ex.cancel = cancel
+	ex.rw = rw
 	finished := false
 	defer func() {
 		cancel()
-		if !finished || ex.timer != nil || ex.next != nil {
+		if ex.timer != nil {
+			ex.timer.Stop()
+		}
+		if !finished || ex.next != nil {
 			endTry(ex, finished)
 			return
 		}
@@ -140,9 +148,6 @@ func try(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
 
 // endTry ends an attempt that did not simply succeed.
 func endTry(ex *exchange, finished bool) {
-	if ex.timer != nil {
-		ex.timer.Stop()
-	}
 	if !finished {
 		// The answer broke off. It is the replica's fault unless the client left.
 		ex.result = outcomeNeutral
@@ -204,9 +209,11 @@ func newTransport(set *settings) *http.Transport {
 
 // newProxy returns the one ReverseProxy of a pool. Its hooks find the exchange in the request's context.
 func newProxy(transport *http.Transport, log *logger) *httputil.ReverseProxy {
+	// Yaegi makes it an http.RoundTripper here, not in the literal below.
+	var tidy http.RoundTripper = &tidyTransport{transport: transport}
 	return &httputil.ReverseProxy{
 		Rewrite:        rewrite,
-		Transport:      transport,
+		Transport:      tidy,
 		ModifyResponse: modifyResponse,
 		ErrorHandler:   attemptFailed,
 		FlushInterval:  -1,
@@ -243,12 +250,25 @@ func rewrite(pr *httputil.ProxyRequest) {
 		}
 		out.Header["X-Forwarded-For"] = []string{ip}
 	}
+	// The entry point answers it when the body is read; a replica's 100 would be a second one.
+	delete(out.Header, "Expect")
+	if len(in.Header["Upgrade"]) > 0 {
+		dropH2C(out.Header)
+	}
 	for _, h := range w.headers {
 		if h.name == "Host" {
 			out.Host = h.value[0]
 		} else {
 			out.Header[h.name] = h.value
 		}
+	}
+}
+
+// dropH2C removes the offer of HTTP/2 without TLS, which ReverseProxy passes on: it is between the client and Traefik.
+func dropH2C(h http.Header) {
+	if strings.EqualFold(h.Get("Upgrade"), "h2c") {
+		h.Del("Upgrade")
+		h.Del("Connection")
 	}
 }
 
@@ -285,29 +305,87 @@ func modifyResponse(res *http.Response) error {
 		res.Header["X-Cart-Reason"] = []string{a.why}
 		res.Header["X-Cart-Match"] = []string{strconv.FormatFloat(a.share(len(ex.key)), 'f', 2, 64)}
 	}
-	if ex.models {
-		if status == http.StatusOK && res.Request.Method == http.MethodGet {
-			if err := keepModels(ex.pool, res); err != nil {
-				return err
-			}
-		}
-		if ex.timer != nil {
-			ex.timer.Stop()
-		}
+	if len(res.Header["Content-Type"]) == 0 {
+		ex.rw.Header()["Content-Type"] = nil // else net/http would guess one
 	}
-	if set.idleWait > 0 && status != http.StatusSwitchingProtocols && res.ContentLength != 0 {
-		if n := res.ContentLength; n > 0 && n <= shortAnswer {
-			// Too short to be worth a call for each block read: the whole of it has to come in that time.
+	if ex.models {
+		return passModels(ex, res)
+	}
+	n := res.ContentLength
+	if n == 0 || status == http.StatusSwitchingProtocols {
+		return nil
+	}
+	if n > 0 && n <= shortAnswer {
+		// Too short to be worth a call for each block read: the whole of it has to come in that time.
+		if set.idleWait > 0 {
 			ex.timer = time.AfterFunc(set.idleWait, ex.cancel)
-		} else {
-			res.Body = newWatchedBody(res.Body, set.idleWait, ex.cancel)
 		}
+	} else if set.idleWait > 0 {
+		res.Body = newWatchedBody(res.Body, set.idleWait, ex.cancel)
+	}
+	if n > 0 && res.Request.Method != http.MethodHead {
+		return awaitFirst(res)
 	}
 	return nil
 }
 
 // shortAnswer is the length up to which an answer fits into one read of ReverseProxy's buffer.
 const shortAnswer = 32 << 10
+
+// passModels keeps a list of models that came in time.
+func passModels(ex *exchange, res *http.Response) error {
+	if res.StatusCode == http.StatusOK && res.Request.Method == http.MethodGet {
+		if err := keepModels(ex.pool, res); err != nil {
+			return err
+		}
+	}
+	if ex.timer != nil {
+		ex.timer.Stop()
+	}
+	return nil
+}
+
+// awaitFirst waits for the first byte of an answer of known length. Nothing is sent to the client before it is there, for
+// until then another replica can answer.
+func awaitFirst(res *http.Response) error {
+	body := bufio.NewReader(res.Body)
+	if _, err := body.Peek(1); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	// The end of the attempt's context closes what is left.
+	res.Body = io.NopCloser(body)
+	return nil
+}
+
+// tidyTransport takes out of interim answers what belongs to the connection: ReverseProxy passes them on as they are.
+type tidyTransport struct {
+	transport *http.Transport
+}
+
+func (t *tidyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return t.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), interim)))
+}
+
+// interim is called before ReverseProxy's own hook: the one that is added last comes first.
+var interim = &httptrace.ClientTrace{Got1xxResponse: tidyInterim}
+
+func tidyInterim(code int, h textproto.MIMEHeader) error {
+	for _, line := range h["Connection"] {
+		for _, name := range strings.Split(line, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range hopByHop {
+		h.Del(name)
+	}
+	return nil
+}
+
+var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te",
+	"Trailer", "Transfer-Encoding", "Upgrade"}
 
 // attemptFailed takes the errors of an attempt: nothing has been sent to the client yet.
 func attemptFailed(rw http.ResponseWriter, req *http.Request, err error) {

@@ -225,9 +225,7 @@ func (t *tree) shrink(share float64, limit int) bool {
 // evict removes a leaf. A parent that becomes a leaf takes its place in the list, unless it is pinned.
 func (t *tree) evict(n, pinned *node) {
 	t.evicted++
-	for _, c := range n.claims {
-		t.claimed[c.id] -= len(n.label)
-	}
+	t.unclaimAll(n)
 	parent := n.parent
 	t.remove(n, pinned)
 	t.prune(parent) // a sweep may have left it without claims
@@ -252,6 +250,13 @@ func (t *tree) prune(n *node) {
 			}
 		}
 		n = parent
+	}
+}
+
+// unclaimAll removes the claims of n.
+func (t *tree) unclaimAll(n *node) {
+	for j := len(n.claims) - 1; j >= 0; j-- {
+		t.unclaim(n, j)
 	}
 }
 
@@ -296,9 +301,7 @@ func (t *tree) remove(n, pinned *node) {
 }
 
 func (t *tree) removeRoot(n *node) {
-	for _, c := range n.claims {
-		t.claimed[c.id] -= len(n.label)
-	}
+	t.unclaimAll(n)
 	delete(t.roots, n.label)
 	n.gone = true
 	t.nodes--
