@@ -84,8 +84,9 @@ e2e: $(if $(ENGINE),,catalog e2e-support) $(addprefix e2e-,$(ENGINES)) ## the en
 e2e-support: $(BIN)/phase
 	@$(TESTS) 'e2e support' -- $(E2E_TEST) $(RACE) $$(bash tools/e2e-packages other)
 e2e-traefik: traefik
+# One package after the other: they measure times.
 e2e-%: $(BIN)/phase
-	@$(TESTS) 'e2e $*' -- env ENGINE=$* $(E2E_TEST) $(if $(filter compiled,$*),$(RACE)) \
+	@$(TESTS) 'e2e $*' -- env ENGINE=$* $(E2E_TEST) -p 1 $(if $(filter compiled,$*),$(RACE)) \
 	  $$(bash tools/e2e-packages engine)
 catalog: $(BIN)/phase ## what Traefik's plugin catalogue checks
 	@$(TESTS) catalog -- $(E2E_TEST) ./catalog
