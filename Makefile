@@ -116,6 +116,10 @@ bench-yaegi: $(BIN)/yaegi gopath ## benchmarks, interpreted
 bench-cmp: $(BIN)/benchstat ## benchmarks of the commit OLD against the working tree
 	@bash tools/bench-cmp '$(OLD)' '$(or $(RUN),.)' '$(COUNT)' $(CACHE)/bench $(BIN)/benchstat
 
+.PHONY: cases
+cases: traefik ## the public cases by id on each engine, or on ENGINE (RUN=regexp of ids, FULL=1: no wait scaled down)
+	@cd e2e && FULL='$(FULL)' GO='$(GO)' $(GO) run ./cmd/cases
+
 .PHONY: soak
 soak: traefik ## Traefik with CART under load while things break, with a verdict (DUR=20s: shorter than 3m)
 	@cd e2e && DUR='$(DUR)' $(GO) run ./soak

@@ -220,6 +220,7 @@ type settings struct {
 	evictEvery   time.Duration
 	cleanupHour  int
 	maxBody      int64
+	maxLoad      int // where a worker does not say otherwise
 	mediaStatus  int // 0 = remote media are allowed
 	peerHeader   bool
 	decisionHead bool
@@ -398,13 +399,13 @@ func (v *validator) file(name string) []byte {
 }
 
 func (v *validator) workers(s *settings, c *Config) {
-	maxLoad := v.integer("maxLoad", c.MaxLoad, 1, 1<<20)
+	s.maxLoad = v.integer("maxLoad", c.MaxLoad, 1, 1<<20)
 	seen := map[string]int{}
 	for i := range c.Workers {
 		w := &c.Workers[i]
 		key := "workers[" + strconv.Itoa(i) + "]."
 		v.unknown(key, w.Unknown)
-		one := worker{maxLoad: maxLoad, headers: v.headers(key+"headers", w.Headers)}
+		one := worker{maxLoad: s.maxLoad, headers: v.headers(key+"headers", w.Headers)}
 		if w.MaxLoad != "" {
 			one.maxLoad = v.integer(key+"maxLoad", w.MaxLoad, 1, 1<<20)
 		}

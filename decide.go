@@ -446,7 +446,7 @@ func decideLoop(state *loopState) {
 					claims[0].stamp = clock
 					leaf = &node{label: strings.Clone(rest), parent: nd, used: clock, claims: claims}
 					nd.kids = append(nd.kids, leaf)
-					nd.firsts += rest[:1]
+					nd.firsts += leaf.label[:1] // of the copy: joined to nothing it is kept as it is
 					t.nodes++
 					t.bytes += n
 					fresh += len(rest)

@@ -19,6 +19,8 @@ type workersAnswer struct {
 	Reasons map[string]int64 `json:"reasons"`
 	Refused map[string]int64 `json:"refused"`
 	Retries int64            `json:"retries"`
+	// ClientClosed counts the clients that left before the end of their answer.
+	ClientClosed int64 `json:"clientClosed"`
 }
 
 type treeAnswer struct {
@@ -74,7 +76,7 @@ func describe(p *pool, now int64) *workersAnswer {
 	defer p.mu.Unlock()
 	t := p.tree
 	answer := &workersAnswer{
-		Pool: p.name, Policy: p.set.policy, Usable: usableCount(p, now), Retries: p.retries,
+		Pool: p.name, Policy: p.set.policy, Usable: usableCount(p, now), Retries: p.retries, ClientClosed: p.departed,
 		Tree:    treeAnswer{Nodes: t.nodes, Bytes: t.bytes, MaxNodes: t.maxNodes, MaxBytes: t.maxBytes, Evicted: t.evicted},
 		Workers: make([]workerAnswer, 0, len(p.replicas)+len(p.draining)),
 		Reasons: map[string]int64{}, Refused: map[string]int64{},

@@ -36,6 +36,7 @@ type pool struct {
 	reasons   map[string]int64
 	refused   map[string]int64
 	retries   int64
+	departed  int64 // clients that left before the end of their answer
 	models    *modelList
 }
 
@@ -250,6 +251,13 @@ func (p *pool) settle(ex *exchange, now int64) {
 		p.record(ex.charges[i].a, result, now)
 	}
 	ex.charges = nil
+}
+
+// countDeparture notes that a client left before the end of its answer.
+func countDeparture(p *pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.departed++
 }
 
 // settleNow settles before the exchange is over.

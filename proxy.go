@@ -154,6 +154,8 @@ func endTry(ex *exchange, finished bool) {
 		ex.broken = true
 		if ex.client.Err() == nil {
 			ex.result = outcomeFailure
+		} else {
+			countDeparture(ex.pool)
 		}
 	}
 	release(ex, ex.attempt, 0)
@@ -430,6 +432,7 @@ func fail(rw http.ResponseWriter, ex *exchange, err error) {
 	switch {
 	case ex.client.Err() != nil:
 		// Nobody reads it; the access log shows that it was the client who left.
+		countDeparture(ex.pool)
 		rw.WriteHeader(statusClientClosed)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		refuse(ex.pool, rw, ex.endpoint, refusals[refusedTimeout])

@@ -76,9 +76,16 @@ type anthropicDetail struct {
 func refuse(p *pool, rw http.ResponseWriter, e endpoint, r *refusal) {
 	p.mu.Lock()
 	p.refused[r.why]++
-	log := p.log
+	log, set := p.log, p.set
 	p.mu.Unlock()
-	log.print(levelWarn, "request refused", "pool", p.name, "why", r.why, "status", r.status, "message", r.message)
+	pairs := []interface{}{"pool", p.name, "why", r.why, "status", r.status, "message", r.message}
+	switch r.why {
+	case refusedTooLarge:
+		pairs = append(pairs, "maxBodyBytes", set.maxBody)
+	case refusedFull:
+		pairs = append(pairs, "maxLoad", set.maxLoad)
+	}
+	log.print(levelWarn, "request refused", pairs...)
 
 	var body []byte
 	if e == endpointMessages {
