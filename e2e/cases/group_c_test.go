@@ -2,6 +2,7 @@ package cases
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -157,8 +158,7 @@ func clientLeavesInMidStream(t *testing.T, s *stage) {
 		go func() {
 			defer wg.Done()
 			name := fmt.Sprint("client-", i)
-			leave := func() {}
-			var w *wire
+			w, leave := (*wire)(nil), context.CancelFunc(nil)
 			if i%2 == 0 {
 				w, leave = r.begin2(askStream(name))
 			} else {

@@ -122,7 +122,12 @@ func missGoesToLeastLoaded(t *testing.T, s *stage) {
 	idle, busy := r.mocks[0], r.mocks[1]
 	r.favour(idle)
 	for i := 0; i < 500; i++ {
-		r.ok(ask(prose(fmt.Sprint("cached ", i), 2000)))
+		if status := r.post(ask(prose(fmt.Sprint("cached ", i), 2000))); status != 200 {
+			t.Fatalf("status of prompt %d = %d, want 200", i, status)
+		}
+	}
+	if n := len(idle.requests()); n != 500 {
+		t.Fatalf("%d of 500 prompts are on the replica", n)
 	}
 	r.favour(busy)
 	g := newGate(t)
@@ -655,7 +660,7 @@ func manyUsers(t *testing.T, s *stage) {
 				all += float64(n - before.Reasons[why])
 			}
 		}
-		for _, why := range []string{"cache_hit", "hit_overloaded"} { // how busy this machine is is not the question
+		for _, why := range []string{"cache_hit", "hit_overloaded"} { // not how busy this machine is, is the question
 			hits += float64(now.Reasons[why] - before.Reasons[why])
 		}
 		return hits / all

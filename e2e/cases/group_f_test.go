@@ -247,7 +247,8 @@ func probeAddresses(t *testing.T, s *stage) {
 		for j, path := range []string{"/health", "health", "/ping?x=1"} {
 			t.Run(fmt.Sprintf("%d-%d", i, j), func(t *testing.T) {
 				t.Logf("base path %q, probe %q", base, path)
-				r := s.start(t, 3, engine.Config{"health": engine.Config{"interval": 0}})
+				r := s.rig(t)
+				r.mocks = []*mock{startMock(t), startMock(t), startMock(t)}
 				wants, redirects, empty := r.mocks[0], r.mocks[1], r.mocks[2]
 				var login atomic.Int32
 				wants.answersProbes(func(x *exchange) {
@@ -270,7 +271,7 @@ func probeAddresses(t *testing.T, s *stage) {
 				for _, m := range r.mocks {
 					workers = append(workers, engine.Config{"url": m.url() + base, "headers": engine.Config{"Authorization": "Bearer " + secret}})
 				}
-				r.with(engine.Config{"workers": workers, "health": engine.Config{"interval": "100ms", "endpoint": path}})
+				s.put(t, r.name, engine.Config{"workers": workers, "health": engine.Config{"interval": "100ms", "endpoint": path}})
 				if why := r.buildError(); why != "" {
 					t.Fatalf("the middleware cannot be built: %s", why)
 				}
@@ -558,19 +559,23 @@ func shortOutage(t *testing.T, s *stage) {
 	}
 	first.answersProbes(nil)
 	healthy(true)
-	for i := 0; i < 20; i++ {
-		on := first
-		if i < 10 { // the stand-in has these as well: when it is busy the first gets them
-			on = second
-		}
+	for _, half := range []struct {
+		busy     *mock
+		from, to int
+	}{
+		{second, 0, 10}, // the stand-in has these as well: when it is busy the first gets them
+		{first, 10, 20},
+	} {
 		g := newGate(t)
 		r.all(g.silent)
-		r.favour(on)
+		r.favour(half.busy)
 		held := r.hold(1, func(int) query { return post("/v1/embeddings", `{}`) })[0]
 		r.all(nil)
 		r.favour(nil)
-		if a := r.ok(warm(i)); a.peer() != first.url() || a.header.get("x-cart-reason") != "cache_hit" {
-			t.Errorf("prompt %d went to %s (%s), want a hit on the first replica", i, a.peer(), a.header.get("x-cart-reason"))
+		for i := half.from; i < half.to; i++ {
+			if a := r.ok(warm(i)); a.peer() != first.url() || a.header.get("x-cart-reason") != "cache_hit" {
+				t.Errorf("prompt %d went to %s (%s), want a hit on the first replica", i, a.peer(), a.header.get("x-cart-reason"))
+			}
 		}
 		g.release()
 		held.wait(5 * time.Second)

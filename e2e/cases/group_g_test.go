@@ -230,7 +230,9 @@ func spellingsOfValues(t *testing.T, s *stage) {
 			v := variant{&rig{t: t, s: s, e: s.e, name: fmt.Sprintf("%s-%s-%d", r.name, format, i), mocks: []*mock{startMock(t)}}, one, format}
 			v.host = v.name + ".test"
 			variants = append(variants, v)
-			config := withKey(engine.Config{"workers": workersOf(v.mocks...), "logLevel": "error"}, one.key, one.value)
+			config := withKey(engine.Config{
+				"workers": workersOf(v.mocks...), "logLevel": "error", "health": engine.Config{"endpoint": "/" + v.name},
+			}, one.key, one.value)
 			switch format {
 			case "toml":
 				writeTOML(&toml, v.name, v.host, config)
@@ -268,6 +270,12 @@ func spellingsOfValues(t *testing.T, s *stage) {
 	for _, v := range variants {
 		what := fmt.Sprintf("%s as %v (%T) in %s", v.key, v.value, v.value, v.format)
 		why := v.buildError()
+		probes := 0
+		for _, x := range v.mocks[0].probed() {
+			if x.target == "/"+v.name { // a pool of a case before may still know the port
+				probes++
+			}
+		}
 		if v.bad {
 			named := strings.Contains(why, v.key) && strings.Contains(why, fmt.Sprint(v.value))
 			if v.key == "workers" { // it is Traefik's decoder that refuses these, before New
@@ -276,8 +284,8 @@ func spellingsOfValues(t *testing.T, s *stage) {
 			if !named {
 				t.Errorf("%s: error %q, want the key and the value named", what, why)
 			}
-			if n := len(v.mocks[0].probed()); n > 0 {
-				t.Errorf("%s: %d probes came of it", what, n)
+			if probes > 0 {
+				t.Errorf("%s: %d probes came of it", what, probes)
 			}
 			continue
 		}
@@ -285,7 +293,7 @@ func spellingsOfValues(t *testing.T, s *stage) {
 			t.Errorf("%s: error %q, want none", what, why)
 			continue
 		}
-		if probes := len(v.mocks[0].probed()); v.every == "10s" && probes != 1 || v.every == "never" && probes != 0 {
+		if v.every == "10s" && probes != 1 || v.every == "never" && probes != 0 {
 			t.Errorf("%s: %d probes, want %s", what, probes, v.every)
 		}
 		if v.key == "maxLoad" {

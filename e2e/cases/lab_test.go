@@ -77,7 +77,7 @@ func startLab() (*lab, error) {
 	began := time.Now()
 	tr, err := traefik.Start(ctx, traefik.Options{TLS: true, LogLevel: "ERROR", Static: map[string]any{
 		"api":       map[string]any{"debug": true},
-		"accessLog": map[string]any{},
+		"accessLog": map[string]any{"addInternals": true}, // the routers lead to noop@internal
 		"entryPoints": map[string]any{traefik.EntryPoint: map[string]any{"transport": map[string]any{
 			"respondingTimeouts": map[string]any{"readTimeout": uploadWait.String()},
 		}}},

@@ -188,13 +188,6 @@ func (m *mock) probed() []*exchange {
 	return append([]*exchange(nil), m.probes...)
 }
 
-// running is the number of requests that it is at work on.
-func (m *mock) running() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.live
-}
-
 func (m *mock) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -430,16 +423,6 @@ func (x *exchange) until(done <-chan struct{}) bool {
 		return true
 	case <-x.gone:
 		x.dead = true
-		return false
-	}
-}
-
-// left says whether the other side has gone.
-func (x *exchange) left() bool {
-	select {
-	case <-x.gone:
-		return true
-	default:
 		return false
 	}
 }
