@@ -5,11 +5,11 @@
 //
 //	ServeHTTP    plugin.go     tells CART's own endpoints, routed requests and all others apart
 //	readBody     body.go       reads the body of a routed request
-//	keyOf        extract.go    cuts the prompt out of it, as raw bytes
-//	choose       pool.go       under one lock: find the prompt in the tree, ask the policy, take a place, teach the tree
+//	keyLoop      extract.go    cuts the prompt out of it, as raw bytes
+//	decideLoop   decide.go     under one lock: find the prompt in the tree, ask the policy, take a place, teach the tree
 //	threshold    balance.go    the default policy: candidates in, one of them and a reason out
 //	forward, try proxy.go      send it with httputil.ReverseProxy, as often as it takes
-//	release      pool.go       give the place back, tell the breaker, forget what did not come true
+//	decideLoop   decide.go     give the place back, tell the breaker, forget what did not come true
 //
 // Words: a replica is one inference server; its load is the number of requests in flight to it; the prompt of a request is
 // known by its key; a match is the longest known prefix of a key; a claim says that a replica was sent a prefix.
@@ -17,8 +17,8 @@
 // Locks: registryMu, then a pool's mu. A logger's own is taken last. None is held during I/O.
 //
 // The package is interpreted by Yaegi inside Traefik and keeps to the part of Go that Yaegi runs right: subset_test.go
-// lists what is left out and why. A call costs ten times its compiled price, so the path of a request is made of few
-// functions, and work on bytes is left to single calls of the standard library.
+// lists what is left out and why. An interpreted call allocates every variable of the called function, so the decision runs
+// in loops that never return, and work on bytes is left to single calls of the standard library.
 package cart
 
 // discovery decodes Traefik's API with these types; until then the import keeps the vendored module in place.

@@ -179,7 +179,8 @@ func keepModels(p *pool, res *http.Response) error {
 	if ex.query || res.Header.Get("Content-Encoding") != "" {
 		return nil
 	}
-	kept := &modelList{body: body, contentType: res.Header.Get("Content-Type"), credentials: ex.credentials, until: time.Now().Add(modelsFresh)}
+	kept := &modelList{body: body, credentials: ex.credentials, until: time.Now().Add(modelsFresh)}
+	kept.contentType = res.Header.Get("Content-Type")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.models = kept

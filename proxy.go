@@ -368,11 +368,12 @@ type tidyTransport struct {
 }
 
 func (t *tidyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	return t.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), interim)))
+	trace := interim // a copy: WithClientTrace chains the hooks before it into the one it is given
+	return t.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), &trace)))
 }
 
 // interim is called before ReverseProxy's own hook: the one that is added last comes first.
-var interim = &httptrace.ClientTrace{Got1xxResponse: tidyInterim}
+var interim = httptrace.ClientTrace{Got1xxResponse: tidyInterim}
 
 func tidyInterim(code int, h textproto.MIMEHeader) error {
 	for _, line := range h["Connection"] {
@@ -392,7 +393,7 @@ var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-A
 // attemptFailed takes the errors of an attempt: nothing has been sent to the client yet.
 func attemptFailed(rw http.ResponseWriter, req *http.Request, err error) {
 	ex := req.Context().Value(exchangeKey).(*exchange)
-	if err == errTryNext {
+	if errors.Is(err, errTryNext) {
 		return
 	}
 	ex.broken = true

@@ -4,9 +4,10 @@ import (
 	"strings"
 )
 
-// tree is a radix tree over prompts. Its two operations on the path of a request, find and insert, are done in decideLoop. It knows no replica, only small integer ids that are never used twice. Each node
+// tree is a radix tree over prompts. It knows no replica, only small integer ids that are never used twice. Each node
 // holds the claims of all ids whose prompts run through it, so the holders of the longest match and of every shorter one
-// are found in one walk. It has no lock: its owner serialises the calls.
+// are found in one walk. It has no lock: its owner serialises the calls. The two operations on the path of a request, find
+// and insert, are done in decideLoop.
 //
 // Invariants: a node other than a root has a label of at least one byte, no two kids of a node start with the same byte,
 // an id that claims a node claims its ancestors too, the list of leaves holds exactly the nodes without kids that are no
