@@ -13,6 +13,7 @@ KEEP     ?=
 FUZZTIME ?= 30s
 COUNT    ?= 6
 OLD      ?= HEAD
+BENCH    ?=
 
 MODULE  := github.com/cart-llm/cart
 ENGINES := $(or $(ENGINE),compiled yaegi traefik)
@@ -108,12 +109,19 @@ fuzz: $(BIN)/phase ## each fuzz target in turn, for FUZZTIME; finds are kept in 
 golden: ## rewrite the golden files from what the code does now
 	@$(GO) test . -update
 
-.PHONY: bench bench-yaegi bench-cmp
-bench: ## benchmarks, compiled
+# BENCH="-quick" takes less than a minute, BENCH="-h" tells the rest. The machine has to be idle.
+.PHONY: bench bench-streams bench-memory bench-micro bench-yaegi bench-cmp
+bench: traefik ## CART beside Traefik's balancer and the Rust routers, as Markdown (BENCH=-quick)
+	@cd e2e && $(GO) run ./bench $(BENCH)
+bench-streams: traefik ## 1,000 streams at once through CART and through Traefik's balancer
+	@cd e2e && $(GO) run ./bench -streams $(BENCH)
+bench-memory: traefik ## 2 GB of prompts through CART with a bounded tree
+	@cd e2e && $(GO) run ./bench -memory $(BENCH)
+bench-micro: ## micro-benchmarks, compiled
 	@$(GO) test -run '^$$' -bench '$(or $(RUN),.)' -benchmem .
-bench-yaegi: $(BIN)/yaegi gopath ## benchmarks, interpreted
+bench-yaegi: $(BIN)/yaegi gopath ## micro-benchmarks, interpreted
 	@GOPATH=$(GOPATHS) $(BIN)/yaegi test -run '^$$' -bench '$(or $(RUN),.)' -benchmem $(MODULE)
-bench-cmp: $(BIN)/benchstat ## benchmarks of the commit OLD against the working tree
+bench-cmp: $(BIN)/benchstat ## micro-benchmarks of the commit OLD against the working tree
 	@bash tools/bench-cmp '$(OLD)' '$(or $(RUN),.)' '$(COUNT)' $(CACHE)/bench $(BIN)/benchstat
 
 .PHONY: cases

@@ -1,0 +1,84 @@
+// Command bench measures what CART costs and what it saves beside other proxies, all in one run on this machine:
+//
+//	bench                the targets before instant backends, by turns, as Markdown tables, and issue 5's limits 1 and 2
+//	bench -quick         the same in less than a minute: chat, 1 and 32 KB
+//	bench -streams       1,000 SSE streams at once through CART and through Traefik's own balancer
+//	bench -memory        2 GB of distinct prompts through CART with a tree bounded to 256 MiB
+//
+// A figure says something only beside the others of its run: the client, the backends and the proxy share the machine, so
+// a busy one slows all of them. Everything listens on 127.0.0.1.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+)
+
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+// The processes that bench starts from its own binary are told apart by their first argument.
+const (
+	roleBackends = "role-backends"
+	roleCart     = "role-cart"
+)
+
+func main() {
+	if len(os.Args) > 1 && (os.Args[1] == roleBackends || os.Args[1] == roleCart) {
+		if err := playRole(os.Args[1], os.Args[2:]); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[1], err)
+			os.Exit(exitFailed)
+		}
+		return
+	}
+	o, err := parseOptions(os.Args[1:], os.Stderr)
+	if err != nil {
+		os.Exit(exitUsage)
+	}
+	// The client's own garbage collections would show as the proxies' latency.
+	debug.SetGCPercent(400)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err = run(ctx, o)
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "\nStopped.")
+		os.Exit(exitInterrupted)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "\nbench: %v\n", err)
+		os.Exit(exitFailed)
+	}
+}
+
+// run does what the options ask for; whatever it started has ended when it returns.
+func run(ctx context.Context, o *options) (err error) {
+	out := io.Writer(os.Stdout)
+	if o.file != "" {
+		f, err := os.Create(o.file)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		out = io.MultiWriter(os.Stdout, f)
+	}
+	s := &stage{progress: os.Stderr}
+	defer func() { err = errors.Join(err, s.tearDown()) }()
+	switch {
+	case o.streams:
+		return benchStreams(ctx, s, o, out)
+	case o.memory:
+		return benchMemory(ctx, s, o, out)
+	default:
+		return benchTargets(ctx, s, o, out)
+	}
+}
