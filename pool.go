@@ -260,11 +260,15 @@ func countDeparture(p *pool) {
 	p.departed++
 }
 
-// settleNow settles before the exchange is over.
-func settleNow(p *pool, ex *exchange, now int64) {
+// settleNow settles before the exchange is over, unless the present answer is a failure too.
+func settleNow(ex *exchange) {
+	if ex.result == outcomeFailure {
+		return
+	}
+	p := ex.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.settle(ex, now)
+	p.settle(ex, time.Now().UnixNano())
 }
 
 // record tells the breaker of an attempt's replica how it went. The caller holds the lock.

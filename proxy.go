@@ -12,6 +12,7 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 	"net/textproto"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -82,10 +83,20 @@ func forward(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange
 	}
 	ex.attempt = ex.chosen
 	if h.set.requestWait > 0 {
-		ctx, cancel := context.WithTimeout(req.Context(), ex.set.requestWait)
-		defer cancel()
-		req = req.WithContext(ctx)
+		forwardInTime(h, rw, req, ex)
+		return
 	}
+	try(h, rw, req, ex)
+	if ex.next != nil {
+		tryOthers(h, rw, req, ex)
+	}
+}
+
+// forwardInTime is forward with proxy.requestTimeout.
+func forwardInTime(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
+	ctx, cancel := context.WithTimeout(req.Context(), h.set.requestWait)
+	defer cancel()
+	req = req.WithContext(ctx)
 	try(h, rw, req, ex)
 	if ex.next != nil {
 		tryOthers(h, rw, req, ex)
@@ -163,19 +174,23 @@ func endTry(ex *exchange, finished bool) {
 
 // setBody gives a request to a replica its body, the whole of it anew where it is at hand.
 func setBody(out *http.Request, ex *exchange) {
-	if ex.buffered {
-		// NewRequest makes body and GetBody natively; an interpreted reader would be called for each block.
-		fresh, err := http.NewRequest(http.MethodPost, "/", strings.NewReader(ex.body))
-		if err != nil {
-			return
-		}
+	if !ex.buffered {
+		setStream(out, ex)
+		return
+	}
+	// NewRequest makes body and GetBody natively; an interpreted reader would be called for each block.
+	fresh, err := http.NewRequest(http.MethodPost, "/", strings.NewReader(ex.body))
+	if err == nil {
 		out.Body = fresh.Body
 		out.GetBody = fresh.GetBody
 		out.ContentLength = fresh.ContentLength
 		out.TransferEncoding = nil
 		out.Trailer = nil
-		return
 	}
+}
+
+// setStream is setBody for a body that is not kept.
+func setStream(out *http.Request, ex *exchange) {
 	if ex.replayable {
 		out.Body = http.NoBody
 		out.ContentLength = 0
@@ -233,10 +248,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	u.Scheme = w.base.Scheme
 	u.Host = w.base.Host
 	if w.base.Path != "" {
-		if in.URL.RawPath != "" || w.base.RawPath != "" {
-			u.RawPath = w.base.EscapedPath() + in.URL.EscapedPath()
-		}
-		u.Path = w.base.Path + in.URL.Path
+		joinPath(u, w.base, in.URL)
 	}
 	// ReverseProxy drops what it cannot parse; replicas get the query as it came.
 	u.RawQuery = in.URL.RawQuery
@@ -246,7 +258,8 @@ func rewrite(pr *httputil.ProxyRequest) {
 			out.Header[name] = v
 		}
 	}
-	if ip, _, err := net.SplitHostPort(in.RemoteAddr); err == nil {
+	ip, _, err := net.SplitHostPort(in.RemoteAddr)
+	if err == nil {
 		if prior := in.Header["X-Forwarded-For"]; len(prior) > 0 {
 			ip = strings.Join(prior, ", ") + ", " + ip
 		}
@@ -257,13 +270,27 @@ func rewrite(pr *httputil.ProxyRequest) {
 	if len(in.Header["Upgrade"]) > 0 {
 		dropH2C(out.Header)
 	}
-	for _, h := range w.headers {
+	if len(w.headers) > 0 {
+		addHeaders(out, w.headers)
+	}
+}
+
+func addHeaders(out *http.Request, headers []header) {
+	for _, h := range headers {
 		if h.name == "Host" {
 			out.Host = h.value[0]
 		} else {
 			out.Header[h.name] = h.value
 		}
 	}
+}
+
+// joinPath puts the replica's base path before the path as it came, escapes included.
+func joinPath(u, base, in *url.URL) {
+	if in.RawPath != "" || base.RawPath != "" {
+		u.RawPath = base.EscapedPath() + in.EscapedPath()
+	}
+	u.Path = base.Path + in.Path
 }
 
 // dropH2C removes the offer of HTTP/2 without TLS, which ReverseProxy passes on: it is between the client and Traefik.
@@ -279,56 +306,67 @@ var forwardedHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwar
 // modifyResponse judges a replica's answer: it takes another replica and returns errTryNext, or lets the answer pass.
 func modifyResponse(res *http.Response) error {
 	ex := res.Request.Context().Value(exchangeKey).(*exchange)
-	a, set, status := ex.attempt, ex.set, res.StatusCode
-	ex.status = status
-	switch {
-	case status < 400:
+	ex.status = res.StatusCode
+	if res.StatusCode < 400 {
 		ex.result = outcomeSuccess
-	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529:
-		ex.pushed = retryAfter(res.Header, time.Now())
-	case status >= 500:
-		ex.result = outcomeFailure
+		ex.answered = true
+	} else if takeNext(ex, res) {
+		return errTryNext
 	}
-	if status >= 400 && set.retryStatus[status] && mayRetry(ex) {
-		ex.next, _ = choose(ex.pool, ex, 0)
-		if ex.next != nil {
-			return errTryNext
-		}
+	if ex.charges != nil {
+		settleNow(ex) // this answer may stream for minutes
 	}
-	if len(ex.charges) > 0 && ex.result != outcomeFailure {
-		settleNow(ex.pool, ex, time.Now().UnixNano()) // this answer may stream for minutes
+	if ex.set.peerHeader {
+		res.Header["X-Routed-Peer"] = ex.attempt.worker.peer
 	}
-	// A refusal leaves nothing in the replica's cache.
-	ex.answered = status < 400
-	if set.peerHeader {
-		res.Header["X-Routed-Peer"] = a.worker.peer
+	if ex.set.decisionHead {
+		addDecision(ex, res)
 	}
-	if set.decisionHead {
-		res.Header["X-Cart-Reason"] = []string{a.why}
-		res.Header["X-Cart-Match"] = []string{strconv.FormatFloat(a.share(len(ex.key)), 'f', 2, 64)}
-	}
-	if len(res.Header["Content-Type"]) == 0 {
+	if res.Header["Content-Type"] == nil {
 		ex.rw.Header()["Content-Type"] = nil // else net/http would guess one
 	}
 	if ex.models {
 		return passModels(ex, res)
 	}
-	n := res.ContentLength
-	if n == 0 || status == http.StatusSwitchingProtocols {
+	if res.ContentLength == 0 || res.StatusCode == http.StatusSwitchingProtocols {
 		return nil
 	}
-	if n > 0 && n <= shortAnswer {
-		// Too short to be worth a call for each block read: the whole of it has to come in that time.
-		if set.idleWait > 0 {
-			ex.timer = time.AfterFunc(set.idleWait, ex.cancel)
+	wait := ex.set.idleWait
+	if res.ContentLength < 0 || res.ContentLength > shortAnswer {
+		if wait > 0 {
+			res.Body = newWatchedBody(res.Body, wait, ex.cancel)
 		}
-	} else if set.idleWait > 0 {
-		res.Body = newWatchedBody(res.Body, set.idleWait, ex.cancel)
+	} else if wait > 0 {
+		// Too short to be worth a call for each block read: the whole of it has to come in that time.
+		ex.timer = time.AfterFunc(wait, ex.cancel)
 	}
-	if n > 0 && res.Request.Method != http.MethodHead {
+	if res.ContentLength > 0 && res.Request.Method != http.MethodHead {
 		return awaitFirst(res)
 	}
 	return nil
+}
+
+// takeNext judges a failure status and takes another replica if it is worth one.
+func takeNext(ex *exchange, res *http.Response) bool {
+	status := res.StatusCode
+	// A refusal leaves nothing in the replica's cache.
+	ex.answered = false
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529 {
+		ex.pushed = retryAfter(res.Header, time.Now())
+	} else if status >= 500 {
+		ex.result = outcomeFailure
+	}
+	if ex.set.retryStatus[status] && mayRetry(ex) {
+		ex.next, _ = choose(ex.pool, ex, 0)
+	}
+	return ex.next != nil
+}
+
+// addDecision tells the client why it was routed there.
+func addDecision(ex *exchange, res *http.Response) {
+	share := strconv.FormatFloat(ex.attempt.share(len(ex.key)), 'f', 2, 64)
+	res.Header["X-Cart-Reason"] = []string{ex.attempt.why}
+	res.Header["X-Cart-Match"] = []string{share}
 }
 
 // shortAnswer is the length up to which an answer fits into one read of ReverseProxy's buffer.

@@ -92,7 +92,7 @@ func writeToolsLast(w *writer, size int) {
 	writeTurns(w, size, size*6/10)
 }
 
-// writeTools writes 20 definitions up to the given length. In a short body they are names and little else.
+// writeTools writes 20 definitions up to the given length. In a short body they are names and little else, and longer than asked for.
 func writeTools(w *writer, to int) {
 	from := w.len()
 	for i := 0; i < tools; i++ {
@@ -102,7 +102,7 @@ func writeTools(w *writer, to int) {
 		w.raw(fmt.Sprintf(`{"type":"function","function":{"name":"tool_%02d"`, i))
 		end := from + (to-from)*(i+1)/tools
 		if end-w.len() < 200 {
-			w.raw(`}}`)
+			w.raw(`,"parameters":{}}}`)
 			continue
 		}
 		w.raw(`,"description":"`)
