@@ -247,6 +247,7 @@ func probeAddresses(t *testing.T, s *stage) {
 		for j, path := range []string{"/health", "health", "/ping?x=1"} {
 			t.Run(fmt.Sprintf("%d-%d", i, j), func(t *testing.T) {
 				t.Logf("base path %q, probe %q", base, path)
+				secret := fmt.Sprintf("%s-%d-%d", secret, i, j)
 				r := s.rig(t)
 				r.mocks = []*mock{startMock(t), startMock(t), startMock(t)}
 				wants, redirects, empty := r.mocks[0], r.mocks[1], r.mocks[2]
@@ -293,6 +294,9 @@ func probeAddresses(t *testing.T, s *stage) {
 				}
 				want := strings.TrimSuffix(base, "/") + "/" + strings.TrimPrefix(path, "/")
 				for _, x := range append(wants.probed(), empty.probed()...) {
+					if key := x.header.get("Authorization"); strings.HasPrefix(key, "Bearer probe-key-") && key != "Bearer "+secret {
+						continue // a pool of a variant before still knows the port
+					}
 					if x.target != want || x.header.get("Authorization") != "Bearer "+secret {
 						t.Errorf("probe = %s with %q, want %s with the key", x.target, x.header.get("Authorization"), want)
 						break

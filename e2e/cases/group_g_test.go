@@ -180,7 +180,7 @@ func userChosenNames(t *testing.T, s *stage) {
 	if now := r.series(); now > before+2 { // a reason may occur for the first time
 		t.Errorf("names and series = %d, after the first %d requests %d, want no more", now, first, before)
 	}
-	r.grown(heap, 8<<20, "with random names")
+	r.grown(heap, 16<<20, "with random names")
 	gone := r.mocks[1].addr
 	r.with(engine.Config{"workers": workersOf(r.mocks[0])})
 	r.settled()

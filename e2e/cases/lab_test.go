@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 // uploadWait is the lab's bound on the time that an upload takes.
-var uploadWait = scaled(10*time.Second, 500*time.Millisecond)
+var uploadWait = scaled(10*time.Second, 3*time.Second)
 
 // labStage is the one Traefik for all cases that use a lab.
 var labStage *stage
