@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -321,7 +322,7 @@ func (v *validator) cache(s *settings, c *CacheConfig) {
 	s.balanceAbs = v.integer("cache.balanceAbsThreshold", c.BalanceAbsThreshold, 0, 1<<20)
 	s.balanceRel = v.float("cache.balanceRelThreshold", c.BalanceRelThreshold, 1, 1000)
 	s.maxNodes = v.integer("cache.maxTreeSize", c.MaxTreeSize, 16, 1<<30)
-	s.maxBytes = v.integer("cache.maxTreeBytes", c.MaxTreeBytes, 64<<10, 1<<40)
+	s.maxBytes = v.integer("cache.maxTreeBytes", c.MaxTreeBytes, 64<<10, mostBytes())
 	s.evictEvery = v.duration("cache.evictionInterval", c.EvictionInterval, true)
 	s.cleanupHour = v.integer("cache.dailyCleanupHourUtc", c.DailyCleanupHourUtc, -1, 23)
 }
@@ -340,7 +341,7 @@ func (v *validator) proxy(s *settings, c *ProxyConfig) {
 	s.firstByteWait = v.duration("proxy.firstByteTimeout", c.FirstByteTimeout, true)
 	s.requestWait = v.duration("proxy.requestTimeout", c.RequestTimeout, true)
 	s.idleWait = v.duration("proxy.streamIdleTimeout", c.StreamIdleTimeout, true)
-	s.maxBody = int64(v.integer("proxy.maxBodyBytes", c.MaxBodyBytes, 1, 1<<40))
+	s.maxBody = int64(v.integer("proxy.maxBodyBytes", c.MaxBodyBytes, 1, mostBytes()))
 	if c.RemoteMediaURLPolicy != "" {
 		s.mediaStatus = v.integer("proxy.remoteMediaUrlPolicy", c.RemoteMediaURLPolicy, 400, 599)
 	}
@@ -532,6 +533,15 @@ func (v *validator) duration(key, value string, mayBeZero bool) time.Duration {
 		return time.Second
 	}
 	return out
+}
+
+// mostBytes bounds sizes in bytes: 1 TiB, or what an int holds on a 32-bit machine.
+func mostBytes() int {
+	most := int64(1) << 40
+	if strconv.IntSize < 64 {
+		most = math.MaxInt32
+	}
+	return int(most)
 }
 
 func (v *validator) integer(key, value string, least, most int) int {

@@ -242,6 +242,10 @@ func finishKey(ex *exchange) {
 // findMain returns where the key of the messages, input or prompt stands, or -1.
 func findMain(body, name string) int {
 	if name == openMessages {
+		// With the first message's brace, for a tool's schema may have a list of that name.
+		if i := strings.Index(body, openMessages+"{"); i >= 0 {
+			return i
+		}
 		return strings.Index(body, name)
 	}
 	return findText(body, name)
@@ -344,13 +348,16 @@ func dropBilling(blocks string) string {
 }
 
 // endOfTools returns the end of the list of tools that starts at value: the first place where a list of objects closes
-// and as many brackets are closed as were opened. A bracket in a description without its partner makes it overshoot, and
-// then the limit holds.
+// and as many brackets are closed as were opened. Where a bracket in a description has no partner, a JSON decoder tells.
 func endOfTools(body string, value, limit int) int {
 	from, open := value, 0
 	for {
 		i := strings.Index(body[from:limit], objectsEnd)
 		if i < 0 {
+			var list json.RawMessage
+			if from > value && json.NewDecoder(strings.NewReader(body[value:])).Decode(&list) == nil {
+				return value + len(list) - 1
+			}
 			return endOfTail(body, value, limit)
 		}
 		end := from + i + 2

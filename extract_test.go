@@ -932,3 +932,23 @@ func readGolden(t *testing.T, name string) string {
 	}
 	return string(body)
 }
+
+func TestKeyOf_toolsWithALoneBracketBehindTheMessagesKeepTheLaw(t *testing.T) {
+	body := func(turns, tokens string) string {
+		return `{"messages":[` + turns + `],"tools":[{"name":"a","description":"opens with [","input_schema":{"type":"object"}}],"max_tokens":` +
+			tokens + `}`
+	}
+	_, one := keyOf(endpointMessages, body(`{"role":"user","content":"q"}`, "100"))
+	_, two := keyOf(endpointMessages, body(`{"role":"user","content":"q"},{"role":"assistant","content":"a"}`, "101"))
+	if one == "" || !strings.HasPrefix(two, one) {
+		t.Errorf("keyOf(a turn more) = %q, want it to begin with %q", two, one)
+	}
+}
+
+func TestKeyOf_takesNoSchemasListForTheMessages(t *testing.T) {
+	body := `{"tools":[{"type":"function","function":{"name":"f","parameters":{"default":{"messages":[]}}}}],` +
+		`"messages":[{"role":"user","content":"the real one"}]}`
+	if _, key := keyOf(endpointChat, body); !strings.Contains(key, "the real one") {
+		t.Errorf("keyOf(%s) = %q, want the real messages in it", body, key)
+	}
+}

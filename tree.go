@@ -69,6 +69,9 @@ func (t *tree) find(space, key string) {
 	startDeciders()
 	decideJobs <- ex
 	<-ex.done
+	if ex.refusal != "" {
+		panic("cart: panic in the tree's find")
+	}
 }
 
 // insert claims the prompt of the last find, which must have been for the same space and key, for id. It returns the
@@ -80,6 +83,9 @@ func (t *tree) insert(space, key string, id int) (stamp int64, before int) {
 	startDeciders()
 	decideJobs <- ex
 	<-ex.done
+	if ex.refusal != "" {
+		panic("cart: panic in the tree's insert")
+	}
 	return a.stamp, a.before
 }
 
