@@ -8,7 +8,7 @@
 //	keyLoop      extract.go    cuts the prompt out of it, as raw bytes
 //	decideLoop   decide.go     under one lock: find the prompt in the tree, ask the policy, take a place, teach the tree
 //	threshold    balance.go    the default policy: candidates in, one of them and a reason out
-//	forward, try proxy.go      send it with httputil.ReverseProxy, as often as it takes
+//	forward, try proxy.go      send it with httputil.ReverseProxy (its hooks: hooks.go), as often as it takes
 //	decideLoop   decide.go     give the place back, tell the breaker, forget what did not come true
 //
 // Words: a replica is one inference server; its load is the number of requests in flight to it; the prompt of a request is

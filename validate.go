@@ -1,0 +1,428 @@
+package cart
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/traefik/paerser/types"
+)
+
+// settings is a Config that has been validated: what the rest of the package reads.
+type settings struct {
+	workers []worker
+	policy  string
+
+	threshold    float64
+	matchAbs     int
+	balanceAbs   int
+	balanceRel   float64
+	maxNodes     int
+	maxBytes     int
+	evictEvery   time.Duration
+	cleanupHour  int
+	maxBody      int64
+	maxLoad      int // where a worker does not say otherwise
+	mediaStatus  int // 0 = remote media are allowed
+	peerHeader   bool
+	decisionHead bool
+
+	maxRetries    int
+	retryStatus   map[int]bool
+	backoff       backoff
+	connectWait   time.Duration
+	firstByteWait time.Duration
+	requestWait   time.Duration
+	idleWait      time.Duration
+
+	tls   *tls.Config
+	files string // content of the files that were read, to tell when they change
+
+	health       healthSettings
+	breaker      breakerSettings
+	healthPath   string
+	workersPath  string
+	logLevel     string
+	logFormat    string
+	probeHeaders []header
+}
+
+// worker is one validated entry of the list of workers.
+type worker struct {
+	name        string   // the address without credentials, as shown to users
+	peer        []string // the name as a header's value
+	base        *url.URL
+	maxLoad     int
+	loadPenalty int
+	headers     []header
+}
+
+// header is a header ready to be put into an http.Header: canonical name, value as a slice.
+type header struct {
+	name  string
+	value []string
+}
+
+type backoff struct {
+	initial, max       time.Duration
+	multiplier, jitter float64
+}
+
+type healthSettings struct {
+	endpoint            string
+	interval, timeout   time.Duration
+	failures, successes int
+}
+
+type breakerSettings struct {
+	failures, successes int
+	openFor             time.Duration
+}
+
+// validate turns the user's words into settings, or tells everything that is wrong with them at once.
+func validate(c *Config) (*settings, error) {
+	if c == nil {
+		return nil, fmt.Errorf("invalid configuration: there is none")
+	}
+	v := &validator{}
+	v.unknown("", c.Unknown)
+	s := &settings{
+		policy:    v.oneOf("policy", c.Policy, policyThreshold, policyLeastLoad, policyRoundRobin, policyRandom),
+		logLevel:  v.oneOf("logLevel", c.LogLevel, "debug", "info", "warn", "error"),
+		logFormat: v.oneOf("logFormat", c.LogFormat, "json", "text"),
+	}
+	v.cache(s, &c.Cache)
+	v.proxy(s, &c.Proxy)
+	v.health(s, &c.Health)
+	v.breaker(s, &c.CircuitBreaker)
+	v.tls(s, &c.TLS)
+	v.unknown("endpoints.", c.Endpoints.Unknown)
+	s.healthPath = v.path("endpoints.health", c.Endpoints.Health, true)
+	s.workersPath = v.path("endpoints.workers", c.Endpoints.Workers, true)
+	if s.healthPath != "" && s.healthPath == s.workersPath {
+		v.fail("endpoints.workers", c.Endpoints.Workers, "a path that differs from endpoints.health")
+	}
+	v.workers(s, c)
+	s.files = v.files
+	if len(v.errs) > 0 {
+		return nil, fmt.Errorf("invalid configuration: %s", strings.Join(v.errs, "; "))
+	}
+	return s, nil
+}
+
+// validator reads texts and gathers what is wrong with them.
+type validator struct {
+	errs  []string
+	files string // content of the files read so far
+}
+
+func (v *validator) cache(s *settings, c *CacheConfig) {
+	v.unknown("cache.", c.Unknown)
+	s.threshold = v.float("cache.threshold", c.Threshold, 0, 1)
+	s.matchAbs = v.integer("cache.matchAbsThreshold", c.MatchAbsThreshold, 0, 1<<30)
+	s.balanceAbs = v.integer("cache.balanceAbsThreshold", c.BalanceAbsThreshold, 0, 1<<20)
+	s.balanceRel = v.float("cache.balanceRelThreshold", c.BalanceRelThreshold, 1, 1000)
+	s.maxNodes = v.integer("cache.maxTreeSize", c.MaxTreeSize, 16, 1<<30)
+	s.maxBytes = v.integer("cache.maxTreeBytes", c.MaxTreeBytes, 64<<10, mostBytes())
+	s.evictEvery = v.duration("cache.evictionInterval", c.EvictionInterval, true)
+	s.cleanupHour = v.integer("cache.dailyCleanupHourUtc", c.DailyCleanupHourUtc, -1, 23)
+}
+
+func (v *validator) proxy(s *settings, c *ProxyConfig) {
+	v.unknown("proxy.", c.Unknown)
+	s.maxRetries = v.integer("proxy.maxRetries", c.MaxRetries, 0, 100)
+	s.retryStatus = v.statuses("proxy.retryStatuses", c.RetryStatuses)
+	s.backoff = backoff{
+		initial:    v.duration("proxy.initialBackoff", c.InitialBackoff, true),
+		max:        v.duration("proxy.maxBackoff", c.MaxBackoff, true),
+		multiplier: v.float("proxy.backoffMultiplier", c.BackoffMultiplier, 1, 100),
+		jitter:     v.float("proxy.jitterFactor", c.JitterFactor, 0, 1),
+	}
+	s.connectWait = v.duration("proxy.connectTimeout", c.ConnectTimeout, false)
+	s.firstByteWait = v.duration("proxy.firstByteTimeout", c.FirstByteTimeout, true)
+	s.requestWait = v.duration("proxy.requestTimeout", c.RequestTimeout, true)
+	s.idleWait = v.duration("proxy.streamIdleTimeout", c.StreamIdleTimeout, true)
+	s.maxBody = int64(v.integer("proxy.maxBodyBytes", c.MaxBodyBytes, 1, mostBytes()))
+	if c.RemoteMediaURLPolicy != "" {
+		s.mediaStatus = v.integer("proxy.remoteMediaUrlPolicy", c.RemoteMediaURLPolicy, 400, 599)
+	}
+	s.peerHeader = v.boolean("proxy.addRoutedPeerHeader", c.AddRoutedPeerHeader)
+	s.decisionHead = v.boolean("proxy.addDecisionHeaders", c.AddDecisionHeaders)
+}
+
+func (v *validator) health(s *settings, c *HealthConfig) {
+	v.unknown("health.", c.Unknown)
+	s.health = healthSettings{
+		endpoint:  v.path("health.endpoint", c.Endpoint, false),
+		interval:  v.duration("health.interval", c.Interval, true),
+		timeout:   v.duration("health.timeout", c.Timeout, false),
+		failures:  v.integer("health.failureThreshold", c.FailureThreshold, 1, 1000),
+		successes: v.integer("health.successThreshold", c.SuccessThreshold, 1, 1000),
+	}
+	s.probeHeaders = v.headers("health.headers", c.Headers)
+}
+
+func (v *validator) breaker(s *settings, c *CircuitBreakerConfig) {
+	v.unknown("circuitBreaker.", c.Unknown)
+	s.breaker = breakerSettings{
+		failures:  v.integer("circuitBreaker.failureThreshold", c.FailureThreshold, 1, 1000),
+		successes: v.integer("circuitBreaker.successThreshold", c.SuccessThreshold, 1, 1000),
+		openFor:   v.duration("circuitBreaker.timeout", c.Timeout, false),
+	}
+}
+
+func (v *validator) tls(s *settings, c *TLSConfig) {
+	v.unknown("tls.", c.Unknown)
+	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: v.boolean("tls.insecureSkipVerify", c.InsecureSkipVerify)}
+	if c.CAFile != "" {
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(v.file(c.CAFile)) {
+			v.fail("tls.caFile", c.CAFile, "a readable file of PEM certificates")
+		}
+		s.tls.RootCAs = roots
+	}
+	if c.CertFile != "" || c.KeyFile != "" {
+		pair, err := tls.X509KeyPair(v.file(c.CertFile), v.file(c.KeyFile))
+		if err != nil {
+			v.fail("tls.certFile", c.CertFile, "a readable PEM certificate, with its key in tls.keyFile")
+		}
+		s.tls.Certificates = []tls.Certificate{pair}
+	}
+}
+
+// file returns the content of a file, nothing if it cannot be read.
+func (v *validator) file(name string) []byte {
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	v.files += string(content)
+	return content
+}
+
+func (v *validator) workers(s *settings, c *Config) {
+	s.maxLoad = v.integer("maxLoad", c.MaxLoad, 1, 1<<20)
+	seen := map[string]int{}
+	for i := range c.Workers {
+		w := &c.Workers[i]
+		key := "workers[" + strconv.Itoa(i) + "]."
+		v.unknown(key, w.Unknown)
+		one := worker{maxLoad: s.maxLoad, headers: v.headers(key+"headers", w.Headers)}
+		if w.MaxLoad != "" {
+			one.maxLoad = v.integer(key+"maxLoad", w.MaxLoad, 1, 1<<20)
+		}
+		if w.LoadPenalty != "" {
+			one.loadPenalty = v.integer(key+"loadPenalty", w.LoadPenalty, 0, 1<<20)
+		}
+		if w.APIKeyFile != "" {
+			one.headers = append(one.headers, v.apiKey(key+"apiKeyFile", w.APIKeyFile)...)
+		}
+		one.base = v.workerURL(key+"url", w.URL)
+		if one.base == nil {
+			continue
+		}
+		if user := one.base.User; user != nil {
+			password, _ := user.Password()
+			one.headers = append(one.headers, basicAuth(user.Username(), password))
+			one.base.User = nil
+		}
+		one.name = one.base.String()
+		one.peer = []string{one.name}
+		same := one.base.Host
+		if one.base.Scheme == "https" {
+			same = strings.TrimSuffix(same, ":443")
+		} else {
+			same = strings.TrimSuffix(same, ":80")
+		}
+		id := one.base.Scheme + "://" + same + one.base.EscapedPath()
+		if first, ok := seen[id]; ok {
+			v.fail(key+"url", one.name, "each replica once; workers["+strconv.Itoa(first)+"] is the same")
+			continue
+		}
+		seen[id] = i
+		s.workers = append(s.workers, one)
+	}
+}
+
+// workerURL returns the address with a base path that does not end with a slash, or nil and an error noted.
+func (v *validator) workerURL(key, value string) *url.URL {
+	const allowed = "http:// or https://, a host, an optional port and base path, no query, no fragment"
+	value = strings.TrimSpace(value)
+	u, err := url.Parse(value)
+	if err != nil {
+		// The parser's own message would repeat the value, credentials included.
+		v.fail(key, withoutCredentials(value), allowed)
+		return nil
+	}
+	u.Scheme = strings.ToLower(u.Scheme)
+	u.Host = strings.ToLower(u.Host)
+	port := u.Port()
+	number, err := strconv.Atoi(port)
+	goodPort := port == "" || (err == nil && number > 0 && number < 65536)
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || strings.HasSuffix(u.Host, ":") || !goodPort ||
+		u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "" {
+		v.fail(key, withoutCredentials(value), allowed)
+		return nil
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	u.RawPath = strings.TrimRight(u.RawPath, "/")
+	return u
+}
+
+func (v *validator) headers(key string, values map[string]string) []header {
+	names := make([]string, 0, len(values))
+	for name := range values {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	var out []header
+	for _, name := range names {
+		if name == "" || strings.ContainsAny(name, " \t\r\n:\"(),/;<=>?@[\\]{}") || strings.ContainsAny(values[name], "\r\n\x00") {
+			// The value may be a secret: only the name is told.
+			v.fail(key, name, "header names of letters, digits and dashes, values of one line")
+			continue
+		}
+		out = append(out, newHeader(name, values[name]))
+	}
+	return out
+}
+
+func (v *validator) apiKey(key, file string) []header {
+	text := strings.TrimSpace(string(v.file(file)))
+	if text == "" || strings.ContainsAny(text, "\r\n\x00") {
+		v.fail(key, file, "a readable file with one key on one line")
+		return nil
+	}
+	return []header{newHeader("Authorization", "Bearer "+text)}
+}
+
+func (v *validator) statuses(key string, values []string) map[int]bool {
+	out := map[int]bool{}
+	if len(values) == 0 {
+		values = []string{"408", "429", "500", "502", "503", "504", "529"}
+	}
+	for _, value := range values {
+		out[v.integer(key, value, 400, 599)] = true
+	}
+	return out
+}
+
+func (v *validator) path(key, value string, mayBeEmpty bool) string {
+	value = strings.TrimSpace(value)
+	if value == "" && mayBeEmpty {
+		return ""
+	}
+	if value != "" && !strings.HasPrefix(value, "/") && !strings.Contains(value, "://") {
+		value = "/" + value
+	}
+	if _, err := url.ParseRequestURI(value); err != nil || !strings.HasPrefix(value, "/") {
+		v.fail(key, value, "a path such as /health")
+	}
+	return value
+}
+
+func (v *validator) duration(key, value string, mayBeZero bool) time.Duration {
+	var d types.Duration
+	err := d.Set(strings.TrimSpace(value))
+	out := time.Duration(d)
+	if err != nil || out < 0 || out > 10000*time.Hour || (out == 0 && !mayBeZero) {
+		allowed := "a duration above 0 such as 10s, 1m30s or 30 (seconds)"
+		if mayBeZero {
+			allowed = "a duration such as 10s, 1m30s or 30 (seconds), 0 to turn it off"
+		}
+		v.fail(key, value, allowed)
+		return time.Second
+	}
+	return out
+}
+
+// mostBytes bounds sizes in bytes: 1 TiB, or what an int holds on a 32-bit machine.
+func mostBytes() int {
+	most := int64(1) << 40
+	if strconv.IntSize < 64 {
+		most = math.MaxInt32
+	}
+	return int(most)
+}
+
+func (v *validator) integer(key, value string, least, most int) int {
+	n, err := strconv.Atoi(strings.TrimSpace(value))
+	if err != nil || n < least || n > most {
+		v.fail(key, value, "a whole number from "+strconv.Itoa(least)+" to "+strconv.Itoa(most))
+		return least
+	}
+	return n
+}
+
+func (v *validator) float(key, value string, least, most float64) float64 {
+	f, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+	// The comparison is false for NaN as well.
+	if err != nil || !(f >= least && f <= most) {
+		v.fail(key, value, "a number from "+strconv.FormatFloat(least, 'g', -1, 64)+" to "+strconv.FormatFloat(most, 'g', -1, 64))
+		return least
+	}
+	return f
+}
+
+func (v *validator) boolean(key, value string) bool {
+	b, err := strconv.ParseBool(strings.TrimSpace(value))
+	if err != nil {
+		v.fail(key, value, "true or false")
+	}
+	return b
+}
+
+func (v *validator) oneOf(key, value string, allowed ...string) string {
+	for _, a := range allowed {
+		if strings.EqualFold(strings.TrimSpace(value), a) {
+			return a
+		}
+	}
+	v.fail(key, value, "one of "+strings.Join(allowed, ", "))
+	return allowed[0]
+}
+
+func (v *validator) unknown(prefix string, rest map[string]interface{}) {
+	names := make([]string, 0, len(rest))
+	for name := range rest {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		value := strings.TrimSpace(fmt.Sprint(rest[name]))
+		v.fail(prefix+name, value, "no such key; see the list of keys in the README")
+	}
+}
+
+// fail notes that key has a value other than what is allowed.
+func (v *validator) fail(key, value, allowed string) {
+	if len(value) > 80 {
+		value = value[:80] + "..."
+	}
+	v.errs = append(v.errs, key+" = "+strconv.Quote(value)+" is not allowed (want "+allowed+")")
+}
+
+func newHeader(name, value string) header {
+	return header{name: http.CanonicalHeaderKey(name), value: []string{value}}
+}
+
+func basicAuth(user, password string) header {
+	return newHeader("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
+}
+
+// withoutCredentials hides what stands before an @ in an address that could not be read.
+func withoutCredentials(value string) string {
+	if i := strings.LastIndex(value, "@"); i >= 0 {
+		return "..." + value[i:]
+	}
+	return value
+}
