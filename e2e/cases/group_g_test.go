@@ -520,9 +520,12 @@ func badReload(t *testing.T, s *stage) {
 	if a := r.ok(q); a.peer() != home.url() || a.header.get("x-cart-reason") != "cache_hit" {
 		t.Errorf("after the repair a warmed prompt went to %s (%s), want %s (cache_hit)", a.peer(), a.header.get("x-cart-reason"), home.url())
 	}
-	if st := r.state(); st.load() != 5 {
-		t.Errorf("loads in /workers after the repair = %v, want the 5 streams", st.loads())
-	}
+	r.waitState(slack*time.Second, func(st workersState) error {
+		if st.load() != 5 {
+			return fmt.Errorf("loads in /workers after the repair = %v, want the 5 streams", st.loads())
+		}
+		return nil
+	})
 	g.release()
 	r.whole(streams)
 	r.settled()
