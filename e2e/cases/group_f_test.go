@@ -501,7 +501,7 @@ func noReplica(t *testing.T, s *stage) {
 		mocks[0].stop()
 		mocks[2].stop()
 		r := start(t, mocks...)
-		for i := 0; i < 5; i++ {
+		for i := 0; i < 20; i++ { // enough to open the breakers of the others, which must not keep them out later
 			r.ok(ask(prose(fmt.Sprint(i, " with one up"), 500)))
 		}
 		usable(r, 1)
@@ -580,6 +580,12 @@ func shortOutage(t *testing.T, s *stage) {
 			if a := r.ok(warm(i)); a.peer() != first.url() || a.header.get("x-cart-reason") != "cache_hit" {
 				t.Errorf("prompt %d went to %s (%s), want a hit on the first replica", i, a.peer(), a.header.get("x-cart-reason"))
 			}
+			r.waitState(slack*time.Second, func(st workersState) error { // a load may outlive its answer by a moment
+				if st.load() != 1 {
+					return fmt.Errorf("loads in /workers = %v, want the held one", st.loads())
+				}
+				return nil
+			})
 		}
 		g.release()
 		held.wait(5 * time.Second)
