@@ -212,7 +212,7 @@ func TestValidate_namesKeyValueAndWhatIsAllowed(t *testing.T) {
 		{"cache.balanceAbsThreshold", "-1 x", "a whole number from 0 to"},
 		{"cache.balanceRelThreshold", "0.9 NaN x", "a number from 1 to 1000"},
 		{"cache.maxTreeSize", "0 15 -5", "a whole number from 16 to"},
-		{"cache.maxTreeBytes", "1000 256MiB", "a whole number from 65536 to"},
+		{"cache.maxTreeBytes", "1000 256MB 1KiB 99999GiB -1MiB MiB", "a whole number from 65536 to"},
 		{"cache.evictionInterval", "-1s 10x forever 20000h", aDuration},
 		{"cache.dailyCleanupHourUtc", "24 -2 noon", "a whole number from -1 to 23"},
 		{"proxy.maxRetries", "-1 101", "a whole number from 0 to 100"},
@@ -547,5 +547,35 @@ func TestWithoutCredentials_keepsTheHost(t *testing.T) {
 		if got := withoutCredentials(row.value); got != row.want {
 			t.Errorf("withoutCredentials(%q) = %q, want %q", row.value, got, row.want)
 		}
+	}
+}
+
+func TestValidate_readsSizesWithUnits(t *testing.T) {
+	for value, want := range map[string]int{"65536": 65536, "64KiB": 65536, " 2 MiB ": 2 << 20, "1GiB": 1 << 30} {
+		c := CreateConfig()
+		c.Cache.MaxTreeBytes = value
+		if set, err := validate(c); err != nil || set.maxBytes != want {
+			t.Errorf("validate(cache.maxTreeBytes: %q) = %v, %v, want %d", value, set, err, want)
+		}
+	}
+}
+
+func TestValidate_saysWhatAnUnknownKeyMayMean(t *testing.T) {
+	for _, row := range []struct{ key, want string }{
+		{"maxLaod", "did you mean maxLoad?"},
+		{"Workes", "did you mean workers?"},
+		{"cache.threshold", "a level of nesting: write cache: {threshold: ...}"},
+		{"temperature", "see the list of keys"},
+	} {
+		c := CreateConfig()
+		c.Unknown = map[string]interface{}{row.key: "5"}
+		if _, err := validate(c); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("validate(unknown key %s) = %v, want %q in it", row.key, err, row.want)
+		}
+	}
+	c := CreateConfig()
+	c.Proxy.Unknown = map[string]interface{}{"retryStatus": "500"}
+	if _, err := validate(c); err == nil || !strings.Contains(err.Error(), "did you mean proxy.retryStatuses?") {
+		t.Errorf("validate(unknown key proxy.retryStatus) = %v, want proxy.retryStatuses named", err)
 	}
 }

@@ -130,7 +130,7 @@ func probe(client *http.Client, w *worker, set *settings) (why string) {
 	defer res.Body.Close()
 	io.CopyN(io.Discard, res.Body, 64<<10)
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return set.health.endpoint + " answered " + strconv.Itoa(res.StatusCode)
+		return "GET " + req.URL.Path + " answered " + strconv.Itoa(res.StatusCode)
 	}
 	return ""
 }

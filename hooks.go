@@ -134,11 +134,8 @@ func modifyResponse(res *http.Response) error {
 	if ex.set.peerHeader {
 		res.Header["X-Routed-Peer"] = ex.attempt.worker.peer
 	}
-	if ex.set.decisionHead {
-		addDecision(ex, res)
-	}
-	if res.Header["Content-Type"] == nil {
-		ex.rw.Header()["Content-Type"] = nil // else net/http would guess one
+	if ex.set.decisionHead || res.Header["Content-Type"] == nil {
+		addHeads(ex, res)
 	}
 	if ex.models {
 		return passModels(ex, res)
@@ -177,8 +174,14 @@ func takeNext(ex *exchange, res *http.Response) bool {
 	return ex.next != nil
 }
 
-// addDecision tells the client why it was routed there.
-func addDecision(ex *exchange, res *http.Response) {
+// addHeads tells the client why it was routed there, if asked for, and keeps net/http from guessing a missing type.
+func addHeads(ex *exchange, res *http.Response) {
+	if res.Header["Content-Type"] == nil {
+		ex.rw.Header()["Content-Type"] = nil
+	}
+	if !ex.set.decisionHead {
+		return
+	}
 	share := strconv.FormatFloat(ex.attempt.share(len(ex.key)), 'f', 2, 64)
 	res.Header["X-Cart-Reason"] = []string{ex.attempt.why}
 	res.Header["X-Cart-Match"] = []string{share}

@@ -139,6 +139,9 @@ func (p *pool) apply(set *settings, config string) *httputil.ReverseProxy {
 	p.tree.maxNodes = set.maxNodes
 	p.tree.maxBytes = set.maxBytes
 	p.setWorkers(set.workers)
+	if len(set.workers) == 0 {
+		p.log.print(levelWarn, "no workers are configured: every request gets 503", "pool", p.name)
+	}
 	p.models = nil
 	return p.proxy
 }

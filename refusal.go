@@ -33,7 +33,7 @@ var refusals = map[string]*refusal{
 	refusedFull: {refusedFull, http.StatusServiceUnavailable, "server_error", "overloaded_error",
 		"all replicas are at their maxLoad; try again", 1},
 	refusedNone: {refusedNone, http.StatusServiceUnavailable, "server_error", "overloaded_error",
-		"no replica is usable; try again", 1},
+		"no replica is usable, or none is configured; try again", 1},
 	refusedTooLarge: {refusedTooLarge, http.StatusRequestEntityTooLarge, "invalid_request_error", "request_too_large",
 		"the request body is larger than proxy.maxBodyBytes allows", 0},
 	refusedUpload: {refusedUpload, http.StatusBadRequest, "invalid_request_error", "invalid_request_error",

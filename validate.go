@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -94,7 +95,7 @@ func validate(c *Config) (*settings, error) {
 		return nil, fmt.Errorf("invalid configuration: there is none")
 	}
 	v := &validator{}
-	v.unknown("", c.Unknown)
+	v.unknown("", c.Unknown, fullConfig())
 	s := &settings{
 		policy:    v.oneOf("policy", c.Policy, policyThreshold, policyLeastLoad, policyRoundRobin, policyRandom),
 		logLevel:  v.oneOf("logLevel", c.LogLevel, "debug", "info", "warn", "error"),
@@ -105,7 +106,7 @@ func validate(c *Config) (*settings, error) {
 	v.health(s, &c.Health)
 	v.breaker(s, &c.CircuitBreaker)
 	v.tls(s, &c.TLS)
-	v.unknown("endpoints.", c.Endpoints.Unknown)
+	v.unknown("endpoints.", c.Endpoints.Unknown, fullConfig().Endpoints)
 	s.healthPath = v.path("endpoints.health", c.Endpoints.Health, true)
 	s.workersPath = v.path("endpoints.workers", c.Endpoints.Workers, true)
 	if s.healthPath != "" && s.healthPath == s.workersPath {
@@ -126,19 +127,19 @@ type validator struct {
 }
 
 func (v *validator) cache(s *settings, c *CacheConfig) {
-	v.unknown("cache.", c.Unknown)
+	v.unknown("cache.", c.Unknown, fullConfig().Cache)
 	s.threshold = v.float("cache.threshold", c.Threshold, 0, 1)
 	s.matchAbs = v.integer("cache.matchAbsThreshold", c.MatchAbsThreshold, 0, 1<<30)
 	s.balanceAbs = v.integer("cache.balanceAbsThreshold", c.BalanceAbsThreshold, 0, 1<<20)
 	s.balanceRel = v.float("cache.balanceRelThreshold", c.BalanceRelThreshold, 1, 1000)
 	s.maxNodes = v.integer("cache.maxTreeSize", c.MaxTreeSize, 16, 1<<30)
-	s.maxBytes = v.integer("cache.maxTreeBytes", c.MaxTreeBytes, 64<<10, mostBytes())
+	s.maxBytes = v.size("cache.maxTreeBytes", c.MaxTreeBytes, 64<<10)
 	s.evictEvery = v.duration("cache.evictionInterval", c.EvictionInterval, true)
 	s.cleanupHour = v.integer("cache.dailyCleanupHourUtc", c.DailyCleanupHourUtc, -1, 23)
 }
 
 func (v *validator) proxy(s *settings, c *ProxyConfig) {
-	v.unknown("proxy.", c.Unknown)
+	v.unknown("proxy.", c.Unknown, fullConfig().Proxy)
 	s.maxRetries = v.integer("proxy.maxRetries", c.MaxRetries, 0, 100)
 	s.retryStatus = v.statuses("proxy.retryStatuses", c.RetryStatuses)
 	s.backoff = backoff{
@@ -151,7 +152,7 @@ func (v *validator) proxy(s *settings, c *ProxyConfig) {
 	s.firstByteWait = v.duration("proxy.firstByteTimeout", c.FirstByteTimeout, true)
 	s.requestWait = v.duration("proxy.requestTimeout", c.RequestTimeout, true)
 	s.idleWait = v.duration("proxy.streamIdleTimeout", c.StreamIdleTimeout, true)
-	s.maxBody = int64(v.integer("proxy.maxBodyBytes", c.MaxBodyBytes, 1, mostBytes()))
+	s.maxBody = int64(v.size("proxy.maxBodyBytes", c.MaxBodyBytes, 1))
 	if c.RemoteMediaURLPolicy != "" {
 		s.mediaStatus = v.integer("proxy.remoteMediaUrlPolicy", c.RemoteMediaURLPolicy, 400, 599)
 	}
@@ -160,7 +161,7 @@ func (v *validator) proxy(s *settings, c *ProxyConfig) {
 }
 
 func (v *validator) health(s *settings, c *HealthConfig) {
-	v.unknown("health.", c.Unknown)
+	v.unknown("health.", c.Unknown, fullConfig().Health)
 	s.health = healthSettings{
 		endpoint:  v.path("health.endpoint", c.Endpoint, false),
 		interval:  v.duration("health.interval", c.Interval, true),
@@ -172,7 +173,7 @@ func (v *validator) health(s *settings, c *HealthConfig) {
 }
 
 func (v *validator) breaker(s *settings, c *CircuitBreakerConfig) {
-	v.unknown("circuitBreaker.", c.Unknown)
+	v.unknown("circuitBreaker.", c.Unknown, fullConfig().CircuitBreaker)
 	s.breaker = breakerSettings{
 		failures:  v.integer("circuitBreaker.failureThreshold", c.FailureThreshold, 1, 1000),
 		successes: v.integer("circuitBreaker.successThreshold", c.SuccessThreshold, 1, 1000),
@@ -181,7 +182,7 @@ func (v *validator) breaker(s *settings, c *CircuitBreakerConfig) {
 }
 
 func (v *validator) tls(s *settings, c *TLSConfig) {
-	v.unknown("tls.", c.Unknown)
+	v.unknown("tls.", c.Unknown, fullConfig().TLS)
 	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: v.boolean("tls.insecureSkipVerify", c.InsecureSkipVerify)}
 	if c.CAFile != "" {
 		roots := x509.NewCertPool()
@@ -215,7 +216,7 @@ func (v *validator) workers(s *settings, c *Config) {
 	for i := range c.Workers {
 		w := &c.Workers[i]
 		key := "workers[" + strconv.Itoa(i) + "]."
-		v.unknown(key, w.Unknown)
+		v.unknown(key, w.Unknown, fullConfig().Workers[0])
 		one := worker{maxLoad: s.maxLoad, headers: v.headers(key+"headers", w.Headers)}
 		if w.MaxLoad != "" {
 			one.maxLoad = v.integer(key+"maxLoad", w.MaxLoad, 1, 1<<20)
@@ -354,6 +355,24 @@ func mostBytes() int {
 	return int(most)
 }
 
+// size reads a number of bytes: plain, or with KiB, MiB or GiB.
+func (v *validator) size(key, value string, least int) int {
+	number, unit, power := strings.TrimSpace(value), 1, 1
+	for _, suffix := range []string{"KiB", "MiB", "GiB"} {
+		power *= 1024
+		if strings.HasSuffix(number, suffix) {
+			number = strings.TrimSpace(strings.TrimSuffix(number, suffix))
+			unit = power
+		}
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || n > mostBytes()/unit || n*unit < least {
+		v.fail(key, value, "a whole number from "+strconv.Itoa(least)+" to "+strconv.Itoa(mostBytes())+" of bytes, or one with KiB, MiB or GiB")
+		return least
+	}
+	return n * unit
+}
+
 func (v *validator) integer(key, value string, least, most int) int {
 	n, err := strconv.Atoi(strings.TrimSpace(value))
 	if err != nil || n < least || n > most {
@@ -391,16 +410,96 @@ func (v *validator) oneOf(key, value string, allowed ...string) string {
 	return allowed[0]
 }
 
-func (v *validator) unknown(prefix string, rest map[string]interface{}) {
+// unknown refuses the keys that mapstructure found no field for, and says what may have been meant. known is the part of
+// the configuration that they stand in.
+func (v *validator) unknown(prefix string, rest map[string]interface{}, known interface{}) {
 	names := make([]string, 0, len(rest))
 	for name := range rest {
 		names = append(names, name)
 	}
 	sort.Strings(names)
 	for _, name := range names {
+		hint := "see the list of keys in the README"
+		if i := strings.Index(name, "."); i > 0 {
+			hint = "a dot in the list of keys is a level of nesting: write " + name[:i] + ": {" + name[i+1:] + ": ...}"
+		} else if near := nearest(name, keysOf(known)); near != "" {
+			hint = "did you mean " + prefix + near + "?"
+		}
 		value := strings.TrimSpace(fmt.Sprint(rest[name]))
-		v.fail(prefix+name, value, "no such key; see the list of keys in the README")
+		if len(value) > 80 {
+			value = value[:80] + "..."
+		}
+		v.errs = append(v.errs, prefix+name+" = "+strconv.Quote(value)+" is not allowed (no such key; "+hint+")")
 	}
+}
+
+// fullConfig returns a configuration in which every key has a value, so that its JSON has them all.
+func fullConfig() *Config {
+	c := CreateConfig()
+	headers := map[string]string{"x": "x"}
+	c.Workers = []WorkerConfig{{URL: "x", MaxLoad: "x", LoadPenalty: "x", Headers: headers, APIKeyFile: "x"}}
+	c.Proxy.RetryStatuses = []string{"x"}
+	c.Proxy.RemoteMediaURLPolicy = "x"
+	c.Health.Headers = headers
+	c.TLS.CAFile = "x"
+	c.TLS.CertFile = "x"
+	c.TLS.KeyFile = "x"
+	return c
+}
+
+// keysOf returns the names that a part of the configuration has, as written in YAML.
+func keysOf(part interface{}) []string {
+	text, err := json.Marshal(part)
+	var object map[string]json.RawMessage
+	if err != nil || json.Unmarshal(text, &object) != nil {
+		return nil
+	}
+	var keys []string
+	for key := range object {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// nearest returns the key that a mistyped name is closest to, or "" if none is close: at most two letters are missing,
+// extra, or wrong.
+func nearest(name string, keys []string) string {
+	best, least := "", 3
+	for _, key := range keys {
+		if d := distance(strings.ToLower(name), strings.ToLower(key)); d < least {
+			best = key
+			least = d
+		}
+	}
+	return best
+}
+
+// distance counts the letters to insert, remove or replace to turn a into b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		corner := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			d := corner
+			if a[i-1] != b[j-1] {
+				d++
+			}
+			corner = row[j]
+			if corner+1 < d {
+				d = corner + 1
+			}
+			if row[j-1]+1 < d {
+				d = row[j-1] + 1
+			}
+			row[j] = d
+		}
+	}
+	return row[len(b)]
 }
 
 // fail notes that key has a value other than what is allowed.
