@@ -504,7 +504,12 @@ func noReplica(t *testing.T, s *stage) {
 		for i := 0; i < 20; i++ { // enough to open the breakers of the others, which must not keep them out later
 			r.ok(ask(prose(fmt.Sprint(i, " with one up"), 500)))
 		}
-		usable(r, 1)
+		r.waitState(slack*4*interval, func(st workersState) error { // the probes have told, whatever the breakers did before
+			if w := st.Workers; w[0].Healthy || !w[1].Healthy || w[2].Healthy || st.Usable != 1 {
+				return fmt.Errorf("state = %+v, want the two down", st.Workers)
+			}
+			return nil
+		})
 		if a := r.do(get("/health")); a.status != 200 {
 			t.Errorf("GET /health = %v, want 200", &a)
 		}
