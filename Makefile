@@ -134,7 +134,8 @@ soak: traefik ## Traefik with CART under load while things break, with a verdict
 
 .PHONY: demo
 demo: ## Traefik with CART before simulated replicas, explained as it runs (KEEP=1: leave it running)
-	@cd e2e && $(GO) run ./demo
+	@mkdir -p $(BIN) && $(GO) -C e2e build -o $(BIN)/demo ./demo
+	@cd e2e && { $(BIN)/demo || { rc=$$?; test $$rc -eq 130; }; } # Ctrl-C is a way to end it
 
 # --- tools ------------------------------------------------------------------------------------------------------------
 
