@@ -51,6 +51,8 @@ func (r *replica) probed(why string, set *healthSettings) (changed bool) {
 	} else if r.passes >= set.successes {
 		r.up = true
 		r.why = ""
+		// Back from an outage: what opened the breaker is over as well, so the next request may probe at once.
+		r.breaker.openUntil = 0
 		return true
 	}
 	return false

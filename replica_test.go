@@ -96,3 +96,16 @@ func TestReplica_pushKeepsTheLaterTime(t *testing.T) {
 		}
 	}
 }
+
+func TestProbed_backUpItMayBeTriedAtOnce(t *testing.T) {
+	set := &healthSettings{failures: 1, successes: 1}
+	r := &replica{up: true, breaker: breaker{state: breakerOpen, openUntil: second(30)}}
+	r.probed("down", set)
+	if r.breaker.allows(second(1)) {
+		t.Error("while it is down the breaker allows a request, want it open")
+	}
+	r.probed("", set)
+	if !r.breaker.allows(second(1)) {
+		t.Error("back up, the breaker allows no request, want one to probe at once")
+	}
+}
