@@ -435,7 +435,7 @@ func decideLoop(state *loopState) {
 				nd.older = nil
 				nd.listed = false
 			}
-			if rest != "" {
+			if rest != "" && len(t.path) < maxDepth {
 				if t.nodes >= t.maxNodes || t.bytes+n > t.maxBytes {
 					t.makeRoom(n, nd)
 				}

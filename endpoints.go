@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -134,7 +135,7 @@ func writeJSON(rw http.ResponseWriter, req *http.Request, status int, answer int
 // modelList is the last good answer to GET /v1/models. It is given again only to who shows the same credentials.
 type modelList struct {
 	body        []byte
-	contentType string
+	header      http.Header
 	credentials string
 	until       time.Time
 }
@@ -144,27 +145,29 @@ const (
 	modelsMost  = 1 << 20 // bytes; a longer list passes but is not kept
 )
 
-// serveModels answers GET or HEAD /v1/models from the kept list, if there is a fresh one.
-func serveModels(p *pool, rw http.ResponseWriter, req *http.Request) bool {
+// serveModels answers GET or HEAD /v1/models from the kept list, if there is a fresh one. turn counts the configurations,
+// so that an answer that was asked for under an older one is not kept.
+func serveModels(p *pool, rw http.ResponseWriter, req *http.Request) (turn int, served bool) {
 	p.mu.Lock()
-	kept := p.models
+	kept, turn := p.models, p.modelsTurn
 	p.mu.Unlock()
-	if kept == nil || req.URL.RawQuery != "" || kept.credentials != credentials(req) || time.Now().After(kept.until) {
-		return false
+	if kept == nil || kept.credentials != credentials(req) || time.Now().After(kept.until) {
+		return turn, false
 	}
 	head := rw.Header()
-	head.Set("Content-Type", kept.contentType)
+	for name, values := range kept.header {
+		head[name] = values
+	}
 	head.Set("Content-Length", strconv.Itoa(len(kept.body)))
 	rw.WriteHeader(http.StatusOK)
 	if req.Method != http.MethodHead {
 		rw.Write(kept.body)
 	}
-	return true
+	return turn, true
 }
 
 // keepModels keeps a replica's answer to GET /v1/models and lets it pass.
-func keepModels(p *pool, res *http.Response) error {
-	ex := res.Request.Context().Value(exchangeKey).(*exchange)
+func keepModels(ex *exchange, res *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(res.Body, modelsMost+1))
 	if err != nil {
 		return err
@@ -176,14 +179,22 @@ func keepModels(p *pool, res *http.Response) error {
 	}
 	res.Body.Close()
 	res.Body = io.NopCloser(bytes.NewReader(body))
-	if ex.query || res.Header.Get("Content-Encoding") != "" {
+	control := strings.ToLower(strings.Join(res.Header["Cache-Control"], ","))
+	if len(res.Header["Content-Encoding"]) > 0 || len(res.Header["Set-Cookie"]) > 0 || strings.Contains(control, "no-store") ||
+		strings.Contains(control, "private") {
 		return nil
 	}
 	kept := &modelList{body: body, credentials: ex.credentials, until: time.Now().Add(modelsFresh)}
-	kept.contentType = res.Header.Get("Content-Type")
+	kept.header = res.Header.Clone()
+	for _, name := range []string{"Connection", "Content-Length", "Date", "Keep-Alive", "Trailer", "Transfer-Encoding", "X-Routed-Peer"} {
+		kept.header.Del(name)
+	}
+	p := ex.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.models = kept
+	if p.modelsTurn == ex.modelsTurn {
+		p.models = kept
+	}
 	return nil
 }
 
@@ -199,5 +210,9 @@ func (b *joinedBody) Close() error { return b.body.Close() }
 
 // credentials returns what a request shows to be let in.
 func credentials(req *http.Request) string {
-	return req.Header.Get("Authorization") + "\n" + req.Header.Get("X-Api-Key")
+	var all []string
+	for _, name := range []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie"} {
+		all = append(all, strings.Join(req.Header[name], "\n"))
+	}
+	return strings.Join(all, "\x00")
 }

@@ -52,6 +52,14 @@ const (
 // backwards costs about 1 ns a byte, so a long last message is not walked; 4 KiB holds most of them.
 const tailWindow = 4096
 
+// maxRounds bounds the loops of the searches below: interpreted, a thousand rounds take some milliseconds. Real bodies need
+// a few. What is left after them is taken as it is, for the key is a hint, and no body may hold up the others.
+const maxRounds = 1000
+
+// maxKeyBody is how much of a body is searched, in bytes. It holds a prompt of two million tokens; the key of a longer one
+// (pictures, mostly) is cut from its beginning.
+const maxKeyBody = 8 << 20
+
 // keyOf cuts the routing key out of the body of a routed request: tools, then system or instructions, then the messages,
 // input or prompt, as raw bytes. It is a pure function of the body, and a chat that grows by a turn extends its own key.
 // The key is a hint: what the searches misread costs a cache hit, never correctness. space separates keys that engines
@@ -77,6 +85,9 @@ func keyLoop(state *loopState) {
 		ex = <-keyJobs
 		state.ex = ex
 		body = ex.body
+		if len(body) > maxKeyBody {
+			body = body[:maxKeyBody]
+		}
 		e = ex.endpoint
 		ex.key = ""
 		ex.space = ""
@@ -254,7 +265,7 @@ func findMain(body, name string) int {
 // findText returns where a key stands whose value is a text or a list, or -1. name ends with the colon.
 func findText(body, name string) int {
 	from := 0
-	for {
+	for round := 0; round < maxRounds; round++ {
 		i := strings.Index(body[from:], name)
 		if i < 0 {
 			return -1
@@ -265,6 +276,7 @@ func findText(body, name string) int {
 			return at
 		}
 	}
+	return -1
 }
 
 // lastRole returns where the last role of a message starts between value and from, or value. It goes backwards in blocks
@@ -297,20 +309,24 @@ func compact(body string) string {
 
 // dropCacheControl removes every cache_control member. Clients move these markers from turn to turn.
 func dropCacheControl(body string) string {
+	const longest = 256 // bytes of a marker's value
 	var out strings.Builder
 	out.Grow(len(body))
-	for {
+	for round := 0; round < maxRounds; round++ {
 		i := strings.Index(body, controlKey)
 		if i < 0 {
-			out.WriteString(body)
-			return out.String()
+			break
 		}
 		end := i + len(controlKey)
-		if strings.HasPrefix(body[end:], "{") {
-			if n := strings.IndexByte(body[end:], '}'); n >= 0 {
+		near := body[end:]
+		if len(near) > longest {
+			near = near[:longest]
+		}
+		if strings.HasPrefix(near, "{") {
+			if n := strings.IndexByte(near, '}'); n >= 0 {
 				end += n + 1
 			}
-		} else if n := strings.IndexAny(body[end:], ",}"); n >= 0 {
+		} else if n := strings.IndexAny(near, ",}"); n >= 0 {
 			end += n
 		}
 		if i > 0 && body[i-1] == ',' {
@@ -321,22 +337,23 @@ func dropCacheControl(body string) string {
 		out.WriteString(body[:i])
 		body = body[end:]
 	}
+	out.WriteString(body)
+	return out.String()
 }
 
 // dropBilling removes the system blocks that engines remove too: a line with a hash of each request.
 func dropBilling(blocks string) string {
 	var out strings.Builder
 	out.Grow(len(blocks))
-	for {
+	for round := 0; round < maxRounds; round++ {
 		i := strings.Index(blocks, billingBlock)
-		start, end := -1, -1
-		if i >= 0 {
-			start = strings.LastIndexByte(blocks[:i], '{')
-			end = strings.IndexByte(blocks[i:], '}')
+		if i < 0 {
+			break
 		}
+		start := strings.LastIndexByte(blocks[:i], '{')
+		end := strings.IndexByte(blocks[i:], '}')
 		if start < 0 || end < 0 {
-			out.WriteString(blocks)
-			return out.String()
+			break
 		}
 		end += i + 1
 		if end < len(blocks) && blocks[end] == ',' {
@@ -345,20 +362,18 @@ func dropBilling(blocks string) string {
 		out.WriteString(blocks[:start])
 		blocks = blocks[end:]
 	}
+	out.WriteString(blocks)
+	return out.String()
 }
 
 // endOfTools returns the end of the list of tools that starts at value: the first place where a list of objects closes
 // and as many brackets are closed as were opened. Where a bracket in a description has no partner, a JSON decoder tells.
 func endOfTools(body string, value, limit int) int {
 	from, open := value, 0
-	for {
+	for round := 0; round < maxRounds; round++ {
 		i := strings.Index(body[from:limit], objectsEnd)
 		if i < 0 {
-			var list json.RawMessage
-			if from > value && json.NewDecoder(strings.NewReader(body[value:])).Decode(&list) == nil {
-				return value + len(list) - 1
-			}
-			return endOfTail(body, value, limit)
+			break
 		}
 		end := from + i + 2
 		open += strings.Count(body[from:end], "[") - strings.Count(body[from:end], "]")
@@ -367,6 +382,11 @@ func endOfTools(body string, value, limit int) int {
 		}
 		from = end
 	}
+	var list json.RawMessage
+	if from > value && json.NewDecoder(strings.NewReader(body[value:])).Decode(&list) == nil {
+		return value + len(list) - 1
+	}
+	return endOfTail(body, value, limit)
 }
 
 // endOfPreamble returns the end of the system or instructions text or blocks that start at value.
@@ -400,10 +420,10 @@ func endOfTail(body string, value, limit int) int {
 // has to follow, or at the end of the body.
 func endOfString(body string, value, limit int) int {
 	from := value + 1
-	for {
+	for round := 0; round < maxRounds; round++ {
 		i := strings.Index(body[from:limit], `","`)
 		if i < 0 {
-			return trimEnd(body, `"}`, 0, value, limit)
+			break
 		}
 		text := body[value+1 : from+i]
 		from += i
@@ -412,6 +432,7 @@ func endOfString(body string, value, limit int) int {
 		}
 		from++ // the quote is escaped
 	}
+	return trimEnd(body, `"}`, 0, value, limit)
 }
 
 // trimEnd returns the end of a section that runs to the limit: without what closes it, of which keep bytes belong to it.

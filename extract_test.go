@@ -952,3 +952,29 @@ func TestKeyOf_takesNoSchemasListForTheMessages(t *testing.T) {
 		t.Errorf("keyOf(%s) = %q, want the real messages in it", body, key)
 	}
 }
+
+func TestKeyOf_givesUpOnEndlessSearches(t *testing.T) {
+	const size = 4 << 20
+	for _, row := range []struct {
+		endpoint endpoint
+		head     string
+		repeated string
+	}{
+		{endpointChat, `{"messages":[{"role":"user","content":"x","z":`, `"cache_control":`},
+		{endpointChat, `{"messages":[{"role":"user","content":"x","z":`, `"cache_control":{`},
+		{endpointChat, `{"messages":[{"role":"user","content":"x","z":`, `"cache_control":1,`},
+		{endpointChat, `{"tools":[{` + strings.Repeat("[", size/3), `}],"`},
+		{endpointCompletion, `{"prompt":"`, `\","`},
+		{endpointResponses, `{`, `"input":1,`},
+		{endpointMessages, `{"messages":[{"role":"user"}],`, `"system":1,`},
+		{endpointMessages, `{"messages":[{"role":"user"}],"system":[`, `{"text":"x-anthropic-billing-header"},`},
+	} {
+		body := row.head + strings.Repeat(row.repeated, (size-len(row.head))/len(row.repeated))
+		plain := `{"prompt":"` + strings.Repeat("a", size)
+		// Ten times what a body of that length takes that has nothing to look for, and half a second for a busy machine.
+		bound := 10*elapsed(endpointCompletion, []byte(plain)) + 500*time.Millisecond
+		if took := elapsed(row.endpoint, []byte(body)); took > bound {
+			t.Errorf("keyOf(%d, %s%s...) took %v, want less than %v", row.endpoint, row.head[:10], row.repeated, took, bound)
+		}
+	}
+}

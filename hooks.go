@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -193,7 +194,7 @@ const shortAnswer = 32 << 10
 // passModels keeps a list of models that came in time.
 func passModels(ex *exchange, res *http.Response) error {
 	if res.StatusCode == http.StatusOK && res.Request.Method == http.MethodGet {
-		if err := keepModels(ex.pool, res); err != nil {
+		if err := keepModels(ex, res); err != nil {
 			return err
 		}
 	}
@@ -264,6 +265,9 @@ func attemptFailed(rw http.ResponseWriter, req *http.Request, err error) {
 	refused := errors.As(err, &dial) && dial.Op == "dial"
 	if !ex.replayable && !refused && errors.Is(err, io.ErrUnexpectedEOF) {
 		ex.result = outcomeNeutral // the client's upload broke off
+	}
+	if atomic.LoadInt32(&ex.gaveUp) == 1 {
+		ex.result = outcomeNeutral // slow with its list of models, which says nothing about its work
 	}
 	p := ex.pool
 	if p.log.debug {

@@ -10,6 +10,10 @@ import (
 // maxMediaDepth bounds the nesting of a body that is inspected. Real requests stay below 50.
 const maxMediaDepth = 1000
 
+// maxMediaTokens bounds the tokens that are looked at, which takes a quarter of a second. A long conversation with tools
+// has some ten thousand; a prompt of token ids may have more.
+const maxMediaTokens = 200000
+
 // inspectMedia reads the whole body of a POST, whatever its path, and refuses it if it names media that the engine would
 // fetch from elsewhere, or if that cannot be told: engines fetch any address they are given, those inside the cluster
 // included. Every value is looked at, repeated keys too, for engines differ in which one they take.
@@ -41,8 +45,11 @@ func namesRemoteMedia(body string) (remote, ok bool) {
 	var media []int    // of each open bracket: the kind of place its values are
 	kind := mediaNone  // of the place of the next value
 	wantKey, whole := false, false
-	for {
+	for tokens := 0; ; tokens++ {
 		token, err := decoder.Token()
+		if tokens == maxMediaTokens {
+			return remote, false
+		}
 		if err == io.EOF {
 			return remote, whole && len(objects) == 0
 		}
@@ -95,22 +102,36 @@ const (
 // mediaKind says what kind of place a key's value is, inside a place of the given kind.
 func mediaKind(key string, outer int) int {
 	key = strings.ToLower(key)
+	address := strings.HasSuffix(key, "url") || strings.HasSuffix(key, "uri") || strings.HasSuffix(key, "urls") ||
+		strings.HasSuffix(key, "uris")
 	switch {
-	case strings.HasSuffix(key, "_url") || strings.HasSuffix(key, "_urls"):
-		return mediaURL
-	case key == "url" || key == "uri":
+	case address && len(key) <= 4:
 		if outer != mediaNone {
 			return mediaURL
 		}
-	case key == "source" || key == "file" || key == "input_image" || key == "input_file" || key == "input_video":
-		return mediaHolder
-	case key == "image" || key == "images" || key == "video" || key == "videos" || key == "audio" || key == "audios":
+	case address:
+		for _, word := range mediaWords {
+			if strings.Contains(key, word) {
+				return mediaURL
+			}
+		}
+	case key == "data" && outer != mediaNone:
 		return mediaData
+	case key == "source" || key == "file" || key == "data" || strings.HasPrefix(key, "input_"):
+		return mediaHolder
 	case key == "image_data" || key == "video_data" || key == "audio_data" || key == "file_data":
 		return mediaData
+	default:
+		for _, word := range mediaWords[:3] { // documents and files may be texts
+			if key == word || key == word+"s" {
+				return mediaData
+			}
+		}
 	}
 	return mediaNone
 }
+
+var mediaWords = []string{"image", "video", "audio", "file", "media", "document", "picture"}
 
 // isRemote says whether a text in a place of that kind would be fetched.
 func isRemote(text string, kind int) bool {

@@ -82,12 +82,16 @@ func serveOther(h *handler, rw http.ResponseWriter, req *http.Request) {
 			serveWorkers(h.pool, rw, req)
 			return
 		case path == "/v1/models":
-			if serveModels(h.pool, rw, req) {
-				return
+			// What depends on more than the credentials is asked for each time.
+			if req.URL.RawQuery == "" && len(req.Header["Origin"]) == 0 {
+				turn, served := serveModels(h.pool, rw, req)
+				if served {
+					return
+				}
+				ex.models = true
+				ex.modelsTurn = turn
+				ex.credentials = credentials(req)
 			}
-			ex.models = true
-			ex.credentials = credentials(req)
-			ex.query = req.URL.RawQuery != ""
 		}
 	}
 	ex.replayable = req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0

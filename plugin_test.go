@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 )
 
 // serveReplica starts a replica that answers with its name, and returns its address.
@@ -71,6 +72,87 @@ func TestServe_sendsAConversationToOneReplica(t *testing.T) {
 		res, got := post(t, url+"/v1/chat/completions", body)
 		if got != first || res.Header.Get("X-Cart-Reason") != reasonHit {
 			t.Errorf("repeat %d: answered by %q for %q, want %q for %q", i, got, res.Header.Get("X-Cart-Reason"), first, reasonHit)
+		}
+	}
+}
+
+func TestServe_ownTimeLimitIsNotTheReplicasFault(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		io.Copy(io.Discard, req.Body)
+		rw.Header().Set("Content-Type", "text/event-stream")
+		for req.Context().Err() == nil {
+			io.WriteString(rw, "data: x\n\n")
+			rw.(http.Flusher).Flush()
+			time.Sleep(10 * time.Millisecond)
+		}
+	}))
+	t.Cleanup(s.Close)
+	c := CreateConfig()
+	c.Workers = []WorkerConfig{{URL: s.URL}}
+	c.Proxy.RequestTimeout = "100ms"
+	c.Health.Interval = "0"
+	url := serve(t, c)
+	res, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(`{"messages":[{"role":"user"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(res.Body); err == nil {
+		t.Error("a stream beyond proxy.requestTimeout ended well, want it broken off")
+	}
+	res.Body.Close()
+	for i := 0; i < 100; i++ {
+		registryMu.Lock()
+		p := registry[t.Name()]
+		registryMu.Unlock()
+		p.mu.Lock()
+		load, failures := p.replicas[0].load, p.replicas[0].failures
+		p.mu.Unlock()
+		if load == 0 {
+			if failures != 0 {
+				t.Errorf("failures = %d, want none: the limit is CART's own", failures)
+			}
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("load does not come back to 0")
+}
+
+func TestServe_aListOfModelsIsKeptForOneCaller(t *testing.T) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		asked++
+		rw.Header().Set("Content-Type", "application/json")
+		rw.Header().Set("X-Engine", "yes")
+		io.WriteString(rw, `{"data":[]}`)
+	}))
+	t.Cleanup(s.Close)
+	c := CreateConfig()
+	c.Workers = []WorkerConfig{{URL: s.URL}}
+	c.Health.Interval = "0"
+	url := serve(t, c)
+	for _, row := range []struct {
+		header, value string
+		want          int
+	}{
+		{"Accept", "*/*", 1},
+		{"Accept", "*/*", 1},
+		{"Cookie", "me", 2},
+		{"Cookie", "me", 2},
+		{"Origin", "http://browser", 3},
+		{"Origin", "http://browser", 4},
+	} {
+		req, _ := http.NewRequest(http.MethodGet, url+"/v1/models", nil)
+		req.Header.Set(row.header, row.value)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if string(body) != `{"data":[]}` || res.Header.Get("X-Engine") != "yes" || asked != row.want {
+			t.Errorf("GET /v1/models with %s: %q, X-Engine %q, replica asked %d times, want the list, its headers and %d times", row.header,
+				body, res.Header.Get("X-Engine"), asked, row.want)
 		}
 	}
 }

@@ -16,28 +16,29 @@ type pool struct {
 	refs int           // handlers that may still use it; guarded by registryMu
 	stop chan struct{} // closed when the last handler has left
 
-	mu        sync.Mutex // guards all below; never held during I/O
-	set       *settings  // the latest
-	config    string     // what set was made of, to tell a changed configuration from a mere reload
-	transport *http.Transport
-	proxy     *httputil.ReverseProxy
-	probes    *http.Client
-	log       *logger
-	replicas  []*replica
-	draining  []*replica // removed, with requests still running
-	byID      map[int]*replica
-	lastID    int
-	tree      *tree
-	sweep     []*node // where the removal of dead claims goes on; nil = none under way
-	turn      int
-	seed      uint64
-	scratch   []candidate
-	in        *prompt
-	reasons   map[string]int64
-	refused   map[string]int64
-	retries   int64
-	departed  int64 // clients that left before the end of their answer
-	models    *modelList
+	mu         sync.Mutex // guards all below; never held during I/O
+	set        *settings  // the latest
+	config     string     // what set was made of, to tell a changed configuration from a mere reload
+	transport  *http.Transport
+	proxy      *httputil.ReverseProxy
+	probes     *http.Client
+	log        *logger
+	replicas   []*replica
+	draining   []*replica // removed, with requests still running
+	byID       map[int]*replica
+	lastID     int
+	tree       *tree
+	sweep      []*node // where the removal of dead claims goes on; nil = none under way
+	turn       int
+	seed       uint64
+	scratch    []candidate
+	in         *prompt
+	reasons    map[string]int64
+	refused    map[string]int64
+	retries    int64
+	departed   int64 // clients that left before the end of their answer
+	models     *modelList
+	modelsTurn int // counts the configurations
 }
 
 // leaveGrace is how long a pool outlives its last handler: Traefik ends the old handlers' context before it builds the
@@ -80,13 +81,39 @@ func join(ctx context.Context, name string, set *settings, config string) (*pool
 func leaveWithContext(ctx context.Context, p *pool) {
 	<-ctx.Done()
 	time.Sleep(leaveGrace)
+	for !leave(p) {
+		time.Sleep(leaveGrace / 10)
+	}
+}
+
+// leave gives the pool up for one handler. The last one waits for the requests that are still running: a middleware of the
+// same name that comes back meanwhile has to know their load.
+func leave(p *pool) bool {
 	registryMu.Lock()
 	defer registryMu.Unlock()
-	p.refs--
-	if p.refs == 0 {
-		delete(registry, p.name)
-		close(p.stop)
+	if p.refs > 1 {
+		p.refs--
+		return true
 	}
+	if p.busy() {
+		return false
+	}
+	p.refs = 0
+	delete(registry, p.name)
+	close(p.stop)
+	return true
+}
+
+// busy says whether requests are running.
+func (p *pool) busy() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.replicas {
+		if r.load > 0 {
+			return true
+		}
+	}
+	return len(p.draining) > 0
 }
 
 // guard runs f and turns a panic into a log line: one in a goroutine of ours would end the whole of Traefik.
@@ -143,6 +170,7 @@ func (p *pool) apply(set *settings, config string) *httputil.ReverseProxy {
 		p.log.print(levelWarn, "no workers are configured: every request gets 503", "pool", p.name)
 	}
 	p.models = nil
+	p.modelsTurn++
 	return p.proxy
 }
 
@@ -222,7 +250,7 @@ func endAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	if ex.pushed > 0 {
 		r.push(now, ex.pushed)
 	}
-	if ex.status >= 500 && ex.result == outcomeFailure && !ex.broken {
+	if ex.status >= 500 && ex.result == outcomeFailure && !ex.broken && !a.probe {
 		ex.charges = append(ex.charges, charge{a: a, status: ex.status})
 	} else {
 		p.record(a, ex.result, now)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,7 @@ type exchange struct {
 	set      *settings
 	policy   policy
 	client   context.Context // ends when the client leaves
+	whole    context.Context // ends with proxy.requestTimeout; nil = there is none
 	endpoint endpoint
 
 	body       string // of a routed request
@@ -26,8 +28,9 @@ type exchange struct {
 	space, key string
 
 	models      bool   // GET or HEAD /v1/models, whose answer is kept
+	modelsTurn  int    // the pool's when it was asked for
 	credentials string // shown with it
-	query       bool   // it has a query: not kept
+	gaveUp      int32  // 1 = it took longer than modelsWait; atomic
 
 	// The decision: see decideLoop.
 	op      int      // what is asked for
@@ -90,6 +93,7 @@ func forward(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange
 func forwardInTime(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
 	ctx, cancel := context.WithTimeout(req.Context(), h.set.requestWait)
 	defer cancel()
+	ex.whole = ctx
 	req = req.WithContext(ctx)
 	try(h, rw, req, ex)
 	if ex.next != nil {
@@ -154,13 +158,16 @@ func try(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
 // endTry ends an attempt that did not simply succeed.
 func endTry(ex *exchange, finished bool) {
 	if !finished {
-		// The answer broke off. It is the replica's fault unless the client left.
+		// The answer broke off. It is the replica's fault unless the client left or its time was over.
 		ex.result = outcomeNeutral
 		ex.broken = true
-		if ex.client.Err() == nil {
-			ex.result = outcomeFailure
-		} else {
+		switch {
+		case ex.client.Err() != nil:
 			countDeparture(ex.pool)
+		case ex.answered && outOfTime(ex):
+			// It was answering; the limit is ours.
+		default:
+			ex.result = outcomeFailure
 		}
 	}
 	release(ex, ex.attempt, 0)
@@ -193,14 +200,22 @@ func setStream(out *http.Request, ex *exchange) {
 		out.Body = io.NopCloser(out.Body)
 	}
 	if ex.models && ex.attempt.others > 0 && mayRetry(ex) {
-		ex.timer = time.AfterFunc(modelsWait, ex.cancel)
+		ex.timer = time.AfterFunc(modelsWait, func() {
+			atomic.StoreInt32(&ex.gaveUp, 1)
+			ex.cancel()
+		})
 	}
 }
 
 // mayRetry says whether the request can go to another replica: it can be sent again, tries are left, and its time is not
 // over. Nothing has been sent to the client where this is asked.
 func mayRetry(ex *exchange) bool {
-	return ex.replayable && len(ex.tried) <= ex.set.maxRetries && ex.client.Err() == nil
+	return ex.replayable && len(ex.tried) <= ex.set.maxRetries && ex.client.Err() == nil && !outOfTime(ex)
+}
+
+// outOfTime says whether proxy.requestTimeout is over.
+func outOfTime(ex *exchange) bool {
+	return ex.whole != nil && ex.whole.Err() != nil
 }
 
 // fail tells the client that no replica answered.

@@ -55,6 +55,10 @@ type claim struct {
 // BenchmarkTree_memory.
 const nodeBytes = 288
 
+// maxDepth bounds the nodes on a path, so that a walk takes less than a millisecond. A conversation adds one each turn; what
+// comes behind is not learned.
+const maxDepth = 512
+
 // evictLimit bounds the leaves that one insert evicts, so that no request waits for a big sweep: 64 take about half a
 // millisecond interpreted.
 const evictLimit = 64

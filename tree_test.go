@@ -772,3 +772,18 @@ func holds(n *node, id int) bool {
 	}
 	return false
 }
+
+func TestTree_doesNotGrowDeeperThanItsBound(t *testing.T) {
+	tr := newTree(100000, 1<<30)
+	for n := 1; n < 3*maxDepth; n++ {
+		key := strings.Repeat("a", n) + "b"
+		tr.find("m", key)
+		tr.insert("m", key, 1)
+	}
+	key := strings.Repeat("a", 3*maxDepth)
+	tr.find("m", key)
+	if len(tr.path) > maxDepth+1 {
+		t.Errorf("a path has %d nodes, want at most %d", len(tr.path), maxDepth+1)
+	}
+	checkTree(t, tr)
+}
