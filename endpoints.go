@@ -186,7 +186,10 @@ func keepModels(ex *exchange, res *http.Response) error {
 	}
 	kept := &modelList{body: body, credentials: ex.credentials, until: time.Now().Add(modelsFresh)}
 	kept.header = res.Header.Clone()
-	for _, name := range []string{"Connection", "Content-Length", "Date", "Keep-Alive", "Trailer", "Transfer-Encoding", "X-Routed-Peer"} {
+	for _, name := range []string{"Content-Length", "Date", "X-Routed-Peer"} {
+		kept.header.Del(name)
+	}
+	for _, name := range hopByHop {
 		kept.header.Del(name)
 	}
 	p := ex.pool

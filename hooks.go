@@ -144,14 +144,18 @@ func modifyResponse(res *http.Response) error {
 	if res.ContentLength == 0 || res.StatusCode == http.StatusSwitchingProtocols {
 		return nil
 	}
-	wait := ex.set.idleWait
-	if res.ContentLength < 0 || res.ContentLength > shortAnswer {
-		if wait > 0 {
-			res.Body = newWatchedBody(res.Body, wait, ex.cancel)
+	return watch(ex, res)
+}
+
+// watch guards the body of an answer: it has to begin while another replica can still be tried, and to go on.
+func watch(ex *exchange, res *http.Response) error {
+	if ex.set.idleWait > 0 {
+		if res.ContentLength < 0 || res.ContentLength > shortAnswer {
+			res.Body = newWatchedBody(res.Body, ex.set.idleWait, ex.cancel)
+		} else {
+			// Too short to be worth a call for each block read: the whole of it has to come in that time.
+			ex.timer = time.AfterFunc(ex.set.idleWait, ex.cancel)
 		}
-	} else if wait > 0 {
-		// Too short to be worth a call for each block read: the whole of it has to come in that time.
-		ex.timer = time.AfterFunc(wait, ex.cancel)
 	}
 	if res.ContentLength > 0 && res.Request.Method != http.MethodHead {
 		return awaitFirst(res)

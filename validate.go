@@ -367,7 +367,8 @@ func (v *validator) size(key, value string, least int) int {
 	}
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 0 || n > mostBytes()/unit || n*unit < least {
-		v.fail(key, value, "a whole number from "+strconv.Itoa(least)+" to "+strconv.Itoa(mostBytes())+" of bytes, or one with KiB, MiB or GiB")
+		most := strconv.Itoa(mostBytes())
+		v.fail(key, value, "a whole number from "+strconv.Itoa(least)+" to "+most+" of bytes, or one with KiB, MiB or GiB")
 		return least
 	}
 	return n * unit
