@@ -13,15 +13,9 @@ import (
 // a replica follows at once.
 func healthLoop(p *pool) {
 	due := map[int]time.Time{}
-	for {
-		pause := probeDue(p, due, time.Now())
-		timer := time.NewTimer(pause)
-		select {
-		case <-p.stop:
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
+	for !p.hasEnded() {
+		// No select: see CONTRIBUTING.md.
+		time.Sleep(probeDue(p, due, time.Now()))
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 // for each middleware name; the handlers of all routers that use the middleware share it.
 type pool struct {
 	name string
-	refs int           // handlers that may still use it; guarded by registryMu
-	stop chan struct{} // closed when the last handler has left
+	refs int // handlers that may still use it; guarded by registryMu
 
 	mu         sync.Mutex // guards all below; never held during I/O
+	ended      bool       // the last handler has left
 	set        *settings  // the latest
 	config     string     // what set was made of, to tell a changed configuration from a mere reload
 	transport  *http.Transport
@@ -100,8 +100,17 @@ func leave(p *pool) bool {
 	}
 	p.refs = 0
 	delete(registry, p.name)
-	close(p.stop)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
 	return true
+}
+
+// hasEnded says whether the last handler has left, so that the pool's loops end.
+func (p *pool) hasEnded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
 }
 
 // busy says whether requests are running.
@@ -130,7 +139,6 @@ func newPool(name string, set *settings) *pool {
 	startDeciders()
 	return &pool{
 		name:    name,
-		stop:    make(chan struct{}),
 		byID:    map[int]*replica{},
 		tree:    newTree(set.maxNodes, set.maxBytes),
 		seed:    uint64(time.Now().UnixNano()),
@@ -340,18 +348,12 @@ func (p *pool) forgetDrained(r *replica) {
 func janitor(p *pool) {
 	lastDay := -1
 	next := time.Now()
-	for {
-		pause := time.Second
+	for !p.hasEnded() {
+		pause := 500 * time.Millisecond
 		if p.tidy(time.Now(), &next, &lastDay) {
 			pause = 2 * time.Millisecond
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-p.stop:
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
+		time.Sleep(pause)
 	}
 }
 

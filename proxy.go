@@ -273,14 +273,11 @@ func pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	// No select: see CONTRIBUTING.md.
+	waited, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-waited.Done()
+	return ctx.Err() == nil
 }
 
 // share returns the matched part of a key of that length, 0 to 1.

@@ -67,6 +67,15 @@ func checkNilInTuple(p *subsetPass) {
 	})
 }
 
+// checkSelect refuses every select outside of tests.
+func checkSelect(p *subsetPass) {
+	p.each(func(n ast.Node, _ []ast.Node) {
+		if stmt, ok := n.(*ast.SelectStmt); ok && !p.inTest(stmt.Pos()) {
+			p.report(stmt.Pos())
+		}
+	})
+}
+
 // checkCallInTuple refuses an assignment that lists its values when one of them is a call of this package's own function:
 // with = the interpreter lets such a call overwrite its neighbours, or be overwritten. := is fine.
 func checkCallInTuple(p *subsetPass) {

@@ -58,6 +58,8 @@ var subsetRules = []subsetRule{
 	// Silently something else happens.
 	{"select-exit", "leaves the select only, or the loop too early; return from a function that holds the loop",
 		checkSelectExit},
+	{"select", "all goroutines at one statement share its cases: one waits for another's channel, for ever; receive from " +
+		"a context made with a timeout, or sleep", checkSelect},
 	{"call-in-tuple", "with = the call and its neighbours overwrite each other; assign one by one", checkCallInTuple},
 	{"for-reinit", "sets its variables again on each turn; declare them before the loop", checkForReinit},
 	{"defer-closure", "the body runs, then a core spins for ever; defer func() { f() }()", checkDeferClosure},
