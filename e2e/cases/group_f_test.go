@@ -293,14 +293,21 @@ func probeAddresses(t *testing.T, s *stage) {
 					t.Errorf("the redirect was followed %d times", n)
 				}
 				want := strings.TrimSuffix(base, "/") + "/" + strings.TrimPrefix(path, "/")
+				// Pools of cases before may still probe a port that was theirs. A probe of ours without the key is seen by the
+				// replica that wants it: it would be out by now.
+				own := 0
 				for _, x := range append(wants.probed(), empty.probed()...) {
-					if key := x.header.get("Authorization"); strings.HasPrefix(key, "Bearer probe-key-") && key != "Bearer "+secret {
-						continue // a pool of a variant before still knows the port
+					if x.header.get("Authorization") != "Bearer "+secret {
+						continue
 					}
-					if x.target != want || x.header.get("Authorization") != "Bearer "+secret {
-						t.Errorf("probe = %s with %q, want %s with the key", x.target, x.header.get("Authorization"), want)
+					own++
+					if x.target != want {
+						t.Errorf("probe = %s, want %s", x.target, want)
 						break
 					}
+				}
+				if own < 2 {
+					t.Errorf("%d probes with the key, want one of each replica at least", own)
 				}
 				// The key goes to replicas with requests too, and nowhere else.
 				models := r.ok(get("/v1/models"))
