@@ -52,6 +52,10 @@ func (e *traefikEngine) ClientTLS() *http.Client { return e.tls }
 
 func (e *traefikEngine) MiddlewareError(name string) string {
 	m, err := e.Middleware(context.Background(), name)
+	// A file that was removed just before makes Traefik apply its directory twice: the middleware comes with the second.
+	for end := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(end); m, err = e.Middleware(context.Background(), name) {
+		time.Sleep(50 * time.Millisecond)
+	}
 	if err != nil {
 		return err.Error()
 	}
