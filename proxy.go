@@ -75,10 +75,10 @@ func forward(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange
 		refuse(h.pool, rw, ex.endpoint, refusals[ex.refusal])
 		return
 	}
+	ex.attempt = ex.chosen
 	if h.logDecisions {
 		logDecision(ex)
 	}
-	ex.attempt = ex.chosen
 	if h.set.requestWait > 0 {
 		forwardInTime(h, rw, req, ex)
 		return
@@ -96,9 +96,7 @@ func forwardInTime(h *handler, rw http.ResponseWriter, req *http.Request, ex *ex
 	ex.whole = ctx
 	req = req.WithContext(ctx)
 	try(h, rw, req, ex)
-	if ex.next != nil {
-		tryOthers(h, rw, req, ex)
-	}
+	tryOthers(h, rw, req, ex)
 }
 
 // tryOthers goes on with the replicas that were taken for a retry.
@@ -290,9 +288,6 @@ func (a *attempt) share(total int) float64 {
 
 func logDecision(ex *exchange) {
 	a, p := ex.attempt, ex.pool
-	if a == nil {
-		a = ex.chosen
-	}
 	p.log.print(levelDebug, "decision", "pool", p.name, "reason", a.why, "replica", a.worker.name, "load", a.load,
 		"matched", a.matched, "total", len(ex.key), "attempt", len(ex.tried))
 }

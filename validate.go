@@ -94,8 +94,8 @@ func validate(c *Config) (*settings, error) {
 	if c == nil {
 		return nil, fmt.Errorf("invalid configuration: there is none")
 	}
-	v := &validator{}
-	v.unknown("", c.Unknown, fullConfig())
+	v := &validator{known: fullConfig()}
+	v.unknown("", c.Unknown, v.known)
 	s := &settings{
 		policy:    v.oneOf("policy", c.Policy, policyThreshold, policyLeastLoad, policyRoundRobin, policyRandom),
 		logLevel:  v.oneOf("logLevel", c.LogLevel, "debug", "info", "warn", "error"),
@@ -106,7 +106,7 @@ func validate(c *Config) (*settings, error) {
 	v.health(s, &c.Health)
 	v.breaker(s, &c.CircuitBreaker)
 	v.tls(s, &c.TLS)
-	v.unknown("endpoints.", c.Endpoints.Unknown, fullConfig().Endpoints)
+	v.unknown("endpoints.", c.Endpoints.Unknown, v.known.Endpoints)
 	s.healthPath = v.path("endpoints.health", c.Endpoints.Health, true)
 	s.workersPath = v.path("endpoints.workers", c.Endpoints.Workers, true)
 	if s.healthPath != "" && s.healthPath == s.workersPath {
@@ -123,11 +123,12 @@ func validate(c *Config) (*settings, error) {
 // validator reads texts and gathers what is wrong with them.
 type validator struct {
 	errs  []string
-	files string // content of the files read so far
+	files string  // content of the files read so far
+	known *Config // has every key
 }
 
 func (v *validator) cache(s *settings, c *CacheConfig) {
-	v.unknown("cache.", c.Unknown, fullConfig().Cache)
+	v.unknown("cache.", c.Unknown, v.known.Cache)
 	s.threshold = v.float("cache.threshold", c.Threshold, 0, 1)
 	s.matchAbs = v.integer("cache.matchAbsThreshold", c.MatchAbsThreshold, 0, 1<<30)
 	s.balanceAbs = v.integer("cache.balanceAbsThreshold", c.BalanceAbsThreshold, 0, 1<<20)
@@ -139,7 +140,7 @@ func (v *validator) cache(s *settings, c *CacheConfig) {
 }
 
 func (v *validator) proxy(s *settings, c *ProxyConfig) {
-	v.unknown("proxy.", c.Unknown, fullConfig().Proxy)
+	v.unknown("proxy.", c.Unknown, v.known.Proxy)
 	s.maxRetries = v.integer("proxy.maxRetries", c.MaxRetries, 0, 100)
 	s.retryStatus = v.statuses("proxy.retryStatuses", c.RetryStatuses)
 	s.backoff = backoff{
@@ -161,7 +162,7 @@ func (v *validator) proxy(s *settings, c *ProxyConfig) {
 }
 
 func (v *validator) health(s *settings, c *HealthConfig) {
-	v.unknown("health.", c.Unknown, fullConfig().Health)
+	v.unknown("health.", c.Unknown, v.known.Health)
 	s.health = healthSettings{
 		endpoint:  v.path("health.endpoint", c.Endpoint, false),
 		interval:  v.duration("health.interval", c.Interval, true),
@@ -173,7 +174,7 @@ func (v *validator) health(s *settings, c *HealthConfig) {
 }
 
 func (v *validator) breaker(s *settings, c *CircuitBreakerConfig) {
-	v.unknown("circuitBreaker.", c.Unknown, fullConfig().CircuitBreaker)
+	v.unknown("circuitBreaker.", c.Unknown, v.known.CircuitBreaker)
 	s.breaker = breakerSettings{
 		failures:  v.integer("circuitBreaker.failureThreshold", c.FailureThreshold, 1, 1000),
 		successes: v.integer("circuitBreaker.successThreshold", c.SuccessThreshold, 1, 1000),
@@ -182,7 +183,7 @@ func (v *validator) breaker(s *settings, c *CircuitBreakerConfig) {
 }
 
 func (v *validator) tls(s *settings, c *TLSConfig) {
-	v.unknown("tls.", c.Unknown, fullConfig().TLS)
+	v.unknown("tls.", c.Unknown, v.known.TLS)
 	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: v.boolean("tls.insecureSkipVerify", c.InsecureSkipVerify)}
 	if c.CAFile != "" {
 		roots := x509.NewCertPool()
@@ -216,7 +217,7 @@ func (v *validator) workers(s *settings, c *Config) {
 	for i := range c.Workers {
 		w := &c.Workers[i]
 		key := "workers[" + strconv.Itoa(i) + "]."
-		v.unknown(key, w.Unknown, fullConfig().Workers[0])
+		v.unknown(key, w.Unknown, v.known.Workers[0])
 		one := worker{maxLoad: s.maxLoad, headers: v.headers(key+"headers", w.Headers)}
 		if w.MaxLoad != "" {
 			one.maxLoad = v.integer(key+"maxLoad", w.MaxLoad, 1, 1<<20)
