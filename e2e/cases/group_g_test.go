@@ -316,9 +316,9 @@ func spellingsOfValues(t *testing.T, s *stage) {
 // withKey sets a key with dots in it.
 func withKey(config engine.Config, key string, value any) engine.Config {
 	if outer, inner, ok := strings.Cut(key, "."); ok {
-		return merged(config, engine.Config{outer: engine.Config{inner: value}})
+		return engine.Merged(config, engine.Config{outer: engine.Config{inner: value}})
 	}
-	return merged(config, engine.Config{key: value})
+	return engine.Merged(config, engine.Config{key: value})
 }
 
 // flattened gives each scalar of a configuration its label.

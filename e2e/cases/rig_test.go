@@ -77,7 +77,7 @@ func (s *stage) start(t *testing.T, n int, config engine.Config) *rig {
 	for i := 0; i < n; i++ {
 		r.mocks = append(r.mocks, startMock(t))
 	}
-	r.config = merged(engine.Config{
+	r.config = engine.Merged(engine.Config{
 		"workers":  workersOf(r.mocks...),
 		"logLevel": "error",
 		"health":   engine.Config{"interval": "1s", "timeout": "1s"},
@@ -101,7 +101,7 @@ func (s *stage) rig(t *testing.T) *rig {
 // with reloads with a change to the middleware's configuration.
 func (r *rig) with(change engine.Config) {
 	r.t.Helper()
-	r.config = merged(r.config, change)
+	r.config = engine.Merged(r.config, change)
 	r.s.put(r.t, r.name, r.config)
 }
 
@@ -344,23 +344,6 @@ func workersOf(mocks ...*mock) []any {
 	out := []any{}
 	for _, m := range mocks {
 		out = append(out, engine.Config{"url": m.url()})
-	}
-	return out
-}
-
-// merged returns base with change laid over it, maps key by key.
-func merged(base, change engine.Config) engine.Config {
-	out := engine.Config{}
-	for key, value := range base {
-		out[key] = value
-	}
-	for key, value := range change {
-		below, isMap := out[key].(engine.Config)
-		above, stillMap := value.(engine.Config)
-		if isMap && stillMap {
-			value = merged(below, above)
-		}
-		out[key] = value
 	}
 	return out
 }

@@ -102,3 +102,20 @@ func Selected(kind Kind) bool {
 	only := os.Getenv("ENGINE")
 	return only == "" || only == string(kind)
 }
+
+// Merged returns base with change laid over it, maps key by key.
+func Merged(base, change Config) Config {
+	out := Config{}
+	for key, value := range base {
+		out[key] = value
+	}
+	for key, value := range change {
+		below, isMap := out[key].(Config)
+		above, stillMap := value.(Config)
+		if isMap && stillMap {
+			value = Merged(below, above)
+		}
+		out[key] = value
+	}
+	return out
+}

@@ -45,7 +45,7 @@ func TestBadConfig(t *testing.T) {
 		}
 		home := ask("fragile.test").peer()
 		for _, bad := range badConfigs {
-			r.setup.Middlewares["fragile"] = merged(r.config, bad.change)
+			r.setup.Middlewares["fragile"] = engine.Merged(r.config, bad.change)
 			r.reload()
 			why := r.e.MiddlewareError("fragile")
 			for _, name := range bad.names {

@@ -19,7 +19,7 @@ import (
 // TestPassthroughWhenOneIsDead: requests that are not routed find the replica that lives too, with their bodies.
 func TestPassthroughWhenOneIsDead(t *testing.T) {
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
-		r := start(t, kind, pool{size: 2, config: merged(noProbes, engine.Config{
+		r := start(t, kind, pool{size: 2, config: engine.Merged(noProbes, engine.Config{
 			"circuitBreaker": engine.Config{"failureThreshold": 100}, "proxy": engine.Config{"initialBackoff": "1ms"},
 		})})
 		r.replicas[0].Kill()
@@ -64,7 +64,7 @@ func TestTimeouts(t *testing.T) {
 				t.Fatal(err)
 			}
 			reset := engine.Config{"firstByteTimeout": "0", "requestTimeout": "0", "streamIdleTimeout": "300ms"}
-			r.with(engine.Config{"proxy": merged(reset, proxy)})
+			r.with(engine.Config{"proxy": engine.Merged(reset, proxy)})
 		}
 		for _, key := range []string{"firstByteTimeout", "requestTimeout"} {
 			set(replica.Fault{Kind: replica.Hang}, engine.Config{key: "300ms"})

@@ -20,7 +20,7 @@ func TestDialectErrors(t *testing.T) {
 		"/v1/embeddings":       checkOpenAIError,
 	}
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
-		r := start(t, kind, pool{size: 2, config: merged(noProbes, engine.Config{"proxy": engine.Config{"maxBodyBytes": 10000}})})
+		r := start(t, kind, pool{size: 2, config: engine.Merged(noProbes, engine.Config{"proxy": engine.Config{"maxBodyBytes": 10000}})})
 		small, large := newChat("x").body(), bytes.Repeat([]byte("x"), 10001)
 		for path, check := range paths {
 			if path == "/v1/embeddings" {

@@ -215,7 +215,7 @@ func TestResponseHeaders(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
-		r := start(t, kind, pool{config: merged(noProbes, engine.Config{"workers": workersOf(server.URL)})})
+		r := start(t, kind, pool{config: engine.Merged(noProbes, engine.Config{"workers": workersOf(server.URL)})})
 		for _, h2 := range []bool{false, true} {
 			for _, path := range []string{"/v1/chat/completions", "/other"} {
 				checkResponse(t, r, request{method: "POST", path: path, body: newChat("x").body(), h2: h2})

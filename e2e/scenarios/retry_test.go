@@ -62,7 +62,7 @@ func checkRetry(t *testing.T, r *rig, what string, fault *replica.Fault, stream 
 // TestFailedAttemptIsForgotten: a replica that failed to answer a prompt is not taken for one that has it.
 func TestFailedAttemptIsForgotten(t *testing.T) {
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
-		r := start(t, kind, pool{size: 2, config: merged(noProbes, engine.Config{"circuitBreaker": engine.Config{"failureThreshold": 100}})})
+		r := start(t, kind, pool{size: 2, config: engine.Merged(noProbes, engine.Config{"circuitBreaker": engine.Config{"failureThreshold": 100}})})
 		broken := r.replicas[0]
 		if err := broken.SetFault(replica.Fault{Kind: replica.Cut}); err != nil {
 			t.Fatal(err)
@@ -113,7 +113,7 @@ func TestBreaker(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const openFor = time.Second
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
-		r := start(t, kind, pool{size: 2, config: merged(noProbes, engine.Config{
+		r := start(t, kind, pool{size: 2, config: engine.Merged(noProbes, engine.Config{
 			"circuitBreaker": engine.Config{"failureThreshold": 3, "successThreshold": 2, "timeout": openFor.String()},
 			"proxy":          engine.Config{"initialBackoff": "1ms"},
 		})})
@@ -158,7 +158,7 @@ func TestBreaker(t *testing.T) {
 func TestBreaker_oneProbe(t *testing.T) {
 	t.Parallel() // it mostly waits
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
-		r := start(t, kind, pool{size: 2, config: merged(noProbes, engine.Config{
+		r := start(t, kind, pool{size: 2, config: engine.Merged(noProbes, engine.Config{
 			"circuitBreaker": engine.Config{"failureThreshold": 1, "timeout": "100ms"},
 		})})
 		bad := r.replicas[0]

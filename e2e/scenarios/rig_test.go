@@ -41,7 +41,7 @@ func start(t *testing.T, kind engine.Kind, p pool) *rig {
 		t.Cleanup(one.Kill)
 		r.replicas = append(r.replicas, one)
 	}
-	r.config = merged(engine.Config{
+	r.config = engine.Merged(engine.Config{
 		"workers":  workersOf(r.urls()...),
 		"logLevel": "error",
 		"health":   engine.Config{"interval": "100ms", "timeout": "1s"},
@@ -69,7 +69,7 @@ func (r *rig) reload() {
 // with reloads the middleware "cart" with a change to its configuration.
 func (r *rig) with(change engine.Config) {
 	r.t.Helper()
-	r.config = merged(r.config, change)
+	r.config = engine.Merged(r.config, change)
 	r.setup.Middlewares["cart"] = r.config
 	r.reload()
 }
@@ -219,23 +219,6 @@ func workersOf(urls ...string) []any {
 	out := []any{}
 	for _, url := range urls {
 		out = append(out, engine.Config{"url": url})
-	}
-	return out
-}
-
-// merged returns base with change laid over it, maps key by key.
-func merged(base, change engine.Config) engine.Config {
-	out := engine.Config{}
-	for key, value := range base {
-		out[key] = value
-	}
-	for key, value := range change {
-		below, isMap := out[key].(engine.Config)
-		above, stillMap := value.(engine.Config)
-		if isMap && stillMap {
-			value = merged(below, above)
-		}
-		out[key] = value
 	}
 	return out
 }
