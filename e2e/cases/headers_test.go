@@ -466,7 +466,7 @@ func routedPeer(t *testing.T, s *stage) {
 	only := func(what string, a reply, m *mock) {
 		t.Helper()
 		if got := a.header.values("x-routed-peer"); a.err != nil || len(got) != 1 || got[0] != m.url() {
-			t.Errorf("%s: x-routed-peer = %q, error %v, want %s once", what, got, a.err, m.url())
+			t.Errorf("%s: x-routed-peer = %q, want %s once, in %v", what, got, m.url(), &a)
 		}
 	}
 	for _, path := range []string{"/v1/chat/completions", "/v1/embeddings"} {
