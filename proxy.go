@@ -71,7 +71,7 @@ const modelsWait = time.Second
 // forward sends the request to the replica that was chosen, and to others until one answers, or tells the client that
 // none does.
 func forward(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
-	if ex.chosen == nil {
+	if ex.chosen == nil && !chooseAgain(req, ex) {
 		refuse(h.pool, rw, ex.endpoint, refusals[ex.refusal])
 		return
 	}
@@ -87,6 +87,20 @@ func forward(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange
 	if ex.next != nil {
 		tryOthers(h, rw, req, ex)
 	}
+}
+
+// chooseAgain waits a moment for a place when all replicas are full, and says whether there was one. An answer reaches its
+// client a little before its place is free: a client that sends one request after the other must not be refused for that.
+func chooseAgain(req *http.Request, ex *exchange) bool {
+	for d := time.Millisecond; d <= 16*time.Millisecond; d *= 4 {
+		if ex.refusal != refusedFull || !pause(req.Context(), d) {
+			return false
+		}
+		if choose(ex.pool, ex, 0); ex.chosen != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // forwardInTime is forward with proxy.requestTimeout.

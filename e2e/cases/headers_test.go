@@ -526,6 +526,7 @@ func routedPeer(t *testing.T, s *stage) {
 	local("/health", get("/health"), 200)
 	local("/workers", get("/workers"), 200)
 	r.do(get("/v1/models"))
+	r.settled()
 	local("the kept list of models", get("/v1/models"), 200)
 	hold := make(chan struct{})
 	r.all(func(x *exchange) {
@@ -571,6 +572,7 @@ func routedPeer(t *testing.T, s *stage) {
 	}
 
 	// Without the credentials of the address.
+	r.settled()
 	m := r.mocks[0]
 	r.with(engine.Config{"workers": []any{engine.Config{"url": strings.Replace(m.url(), "//", "//user:secret@", 1)}}})
 	r.forget()
