@@ -52,7 +52,8 @@ var policies = map[string]policy{
 }
 
 // threshold sends a prompt to the least loaded holder of its longest match if enough of it is known there and the holder
-// is not far busier than the least loaded replica; else to the least loaded one.
+// is not far busier than the least loaded replica; else to the least loaded one. decideLoop has the same rule in its own
+// statements, for a call costs more than all of them; a fuzz test holds the two together.
 func threshold(cs []candidate, in *prompt) (index int, why string) {
 	if len(cs) == 1 {
 		return 0, reasonOnlyOne

@@ -39,7 +39,7 @@ func chatOf(size, n int) []byte {
 	return body
 }
 
-func benchPool(b *testing.B, replicas int) (*pool, *handler) {
+func benchPool(b testing.TB, replicas int) (*pool, *handler) {
 	b.Helper()
 	c := CreateConfig()
 	c.Health.Interval = "0"
@@ -52,8 +52,8 @@ func benchPool(b *testing.B, replicas int) (*pool, *handler) {
 		b.Fatalf("validate() = %v", err)
 	}
 	p := newPool("bench", set)
-	proxy := p.apply(set, "")
-	return p, &handler{pool: p, set: set, policy: policies[set.policy], proxy: proxy}
+	p.apply(set, "")
+	return p, &handler{pool: p, set: set, policy: policies[set.policy]}
 }
 
 func BenchmarkKey(b *testing.B) {
@@ -99,8 +99,10 @@ func (benchTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 // BenchmarkServe is the whole of ServeHTTP without a network: what CART adds to a request.
 func BenchmarkServe(b *testing.B) {
 	for _, size := range []int{1 << 10, 32 << 10} {
-		_, h := benchPool(b, 4)
-		h.proxy.Transport = benchTransport{}
+		p, h := benchPool(b, 4)
+		for _, r := range p.replicas {
+			r.worker.proxy.Transport = benchTransport{}
+		}
 		body := chatOf(size, 1)
 		b.Run("body="+strconv.Itoa(size), func(b *testing.B) {
 			for i := 0; i < b.N; i++ {

@@ -4,34 +4,30 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
 )
 
-// readBody reads the whole body of a routed request, as far as the bound allows. It returns a string, so that the key can
+// readBody reads the whole body of a request into ex.body, as far as the bound allows. It is a string, so that the key can
 // be a part of it without a copy.
-func readBody(req *http.Request, most int64) (string, *refusal) {
-	length := req.ContentLength
-	if length < 0 || length > eagerBody || length > most {
-		return readLongBody(req, most)
-	}
-	if length == 0 || req.Body == nil {
-		return "", nil
+func readBody(ex *exchange) *refusal {
+	ex.buffered = true
+	ex.replayable = true
+	length := ex.req.ContentLength
+	if length <= 0 || length > ex.set.eagerBody || ex.req.Body == nil {
+		return readLongBody(ex)
 	}
 	var body strings.Builder
 	body.Grow(int(length))
 	buffer := copyBuffers.Get().(*[]byte)
-	n, err := io.CopyBuffer(&body, req.Body, *buffer)
+	n, err := io.CopyBuffer(&body, ex.req.Body, *buffer)
 	copyBuffers.Put(buffer)
-	if err == nil && n < length {
-		err = io.ErrUnexpectedEOF
+	if err != nil || n < length {
+		return uploadFailed(err)
 	}
-	if err != nil {
-		return "", uploadFailed(err)
-	}
-	return body.String(), nil
+	ex.body = body.String()
+	return nil
 }
 
 // copyBuffers are lent to reads of bodies.
@@ -44,31 +40,30 @@ var copyBuffers = sync.Pool{New: func() interface{} {
 // follows what really comes.
 const eagerBody = 1 << 20
 
-func readLongBody(req *http.Request, most int64) (string, *refusal) {
+func readLongBody(ex *exchange) *refusal {
+	req, most := ex.req, ex.set.maxBody
 	length := req.ContentLength
 	if length > most {
 		if length <= 2*most && req.Header.Get("Expect") == "" {
 			// Many clients look for an answer only after they have sent everything.
 			io.CopyN(io.Discard, req.Body, length)
 		}
-		return "", refusals[refusedTooLarge]
+		return refusals[refusedTooLarge]
 	}
-	if req.Body == nil {
-		return "", nil
+	if req.Body == nil || length == 0 {
+		return nil
 	}
 	var body strings.Builder
 	n, err := io.Copy(&body, io.LimitReader(req.Body, most+1))
 	if n > most {
 		io.CopyN(io.Discard, req.Body, most)
-		return "", refusals[refusedTooLarge]
+		return refusals[refusedTooLarge]
 	}
-	if err == nil && n < length {
-		err = io.ErrUnexpectedEOF
+	if err != nil || n < length {
+		return uploadFailed(err)
 	}
-	if err != nil {
-		return "", uploadFailed(err)
-	}
-	return body.String(), nil
+	ex.body = body.String()
+	return nil
 }
 
 func uploadFailed(err error) *refusal {

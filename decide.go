@@ -1,6 +1,7 @@
 package cart
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -8,14 +9,15 @@ import (
 	"time"
 )
 
-// The decision on a request is made by goroutines that live as long as the process: keyLoops cut the key out of the body,
-// decideLoops choose the replica, and take it back at the end. An interpreted call allocates every variable and every
+// Most of the work on a request is done by goroutines that live as long as the process: keyLoops cut the key out of the
+// body, decideLoops choose the replica and give its place back at the end, judgeLoops look at the answer. An interpreted call allocates every variable and every
 // intermediate value of the called function, about 100 ns each, reached or not; a loop that never returns pays that once.
 // Handing over to it costs less than calling a function of twenty lines.
 var (
 	decidersOnce sync.Once
 	keyJobs      = make(chan *exchange, 256)
 	decideJobs   = make(chan *exchange, 256)
+	judgeJobs    = make(chan *exchange, 256)
 )
 
 // What a decideLoop is asked for.
@@ -42,6 +44,7 @@ func startDeciders() {
 		for i := 0; i < n; i++ {
 			go guard("key loop", func() { forever(keyLoop) })
 			go guard("decide loop", func() { forever(decideLoop) })
+			go guard("judge loop", func() { forever(judgeLoop) })
 		}
 	})
 }
@@ -67,6 +70,7 @@ func survive(loop func(*loopState), state *loopState) {
 		newLogger("error", "json").print(levelError, "panic in a decision", "panic", fmt.Sprint(r))
 		ex.chosen = nil
 		ex.refusal = refusedFailed
+		ex.failed = errors.New("a panic in CART, see the log")
 		ex.key = ""
 		if ex.op != opRelease || ex.waits {
 			ex.done <- 1
@@ -126,10 +130,6 @@ func decideLoop(state *loopState) {
 		a = ex.attempt
 		key = ex.key
 		if p != nil {
-			now = ex.at
-			if now == 0 {
-				now = time.Now().UnixNano()
-			}
 			p.mu.Lock()
 			state.locked = true
 			t = p.tree
@@ -149,6 +149,10 @@ func decideLoop(state *loopState) {
 				continue
 			}
 			keyed = a.learned && !ex.answered // what was taught has to be found again
+		}
+		now = ex.at
+		if now == 0 {
+			now = time.Now().UnixNano()
 		}
 
 		if op == opChoose {
@@ -287,7 +291,7 @@ func decideLoop(state *loopState) {
 			continue
 		}
 		if op == opRelease {
-			endAttempt(p, ex, a, now)
+			settleAttempt(p, ex, a, now)
 			state.locked = false
 			p.mu.Unlock()
 			if ex.waits {
@@ -347,11 +351,24 @@ func decideLoop(state *loopState) {
 			in.turn = p.turn
 			in.draw = int(p.seed >> 33)
 			in.set = ex.set
-			if routed {
-				i, why = ex.policy(cs, in)
-			} else {
+			if !routed {
 				i = in.least
 				why = reasonPassthrough
+			} else if ex.set.byThreshold && len(cs) > 1 && in.total > 0 {
+				// The rule of threshold, without the call: see there.
+				i = in.least
+				why = reasonMiss
+				if in.matched >= ex.set.matchAbs || (in.matched > 0 && float64(in.matched) >= ex.set.threshold*float64(in.total)) {
+					load = cs[in.holder].load
+					low = cs[i].load
+					why = reasonOverloaded
+					if load <= low+ex.set.balanceAbs || float64(load) <= ex.set.balanceRel*float64(low) {
+						i = in.holder
+						why = reasonHit
+					}
+				}
+			} else {
+				i, why = ex.policy(cs, in)
 			}
 			r = cs[i].replica
 			if ex.tried != nil {

@@ -189,9 +189,7 @@ func keepModels(ex *exchange, res *http.Response) error {
 	for _, name := range []string{"Content-Length", "Date", "X-Routed-Peer"} {
 		kept.header.Del(name)
 	}
-	for _, name := range hopByHop {
-		kept.header.Del(name)
-	}
+	dropHopByHop(kept.header)
 	p := ex.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()

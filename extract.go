@@ -2,6 +2,7 @@ package cart
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -39,6 +40,7 @@ func endpointOf(method, path string) endpoint {
 const (
 	openTools    = `"tools":[{`
 	openMessages = `"messages":[`
+	openFirst    = `"messages":[{` // with the first message's brace, for a tool's schema may have a list of that name
 	modelKey     = `"model":"`
 	saltKey      = `"cache_salt":"`
 	roleKey      = `"role":"`
@@ -47,6 +49,9 @@ const (
 	objectsEnd   = `}],"`
 	billingBlock = `"text":"x-anthropic-billing-header`
 )
+
+// longestName is the length up to which a model's name or a cache salt is taken for one, in bytes.
+const longestName = 1024
 
 // tailWindow is how far before the end of the messages the start of the last one is looked for, in bytes. Searching
 // backwards costs about 1 ns a byte, so a long last message is not walked; 4 KiB holds most of them.
@@ -78,25 +83,46 @@ func keyOf(e endpoint, body string) (space, key string) {
 // define, and leaves what is rare to functions.
 func keyLoop(state *loopState) {
 	var ex *exchange
-	var body, head, tail, name, preName, tools, pre, prompt, model, salt string
+	var body, head, tail, rest, name, preName, tools, pre, prompt, model, salt string
 	var e endpoint
-	var i, main, value, toolsAt, preAt, limit, from, end int
+	var i, n, main, value, toolsAt, preAt, limit, from, end int
+	var req, out *http.Request
+	var ctx context.Context
+	var cancel context.CancelFunc
 	for {
 		ex = <-keyJobs
 		state.ex = ex
 		body = ex.body
+		ex.key = ""
+		ex.space = ""
+
+		// The request to the replica, as far as it does not depend on which one that is.
+		req = ex.req
+		if req != nil {
+			ctx = context.WithValue(req.Context(), exchangeKey, ex)
+			if ex.set.requestWait > 0 {
+				ctx = limitWhole(ctx, ex)
+			}
+			ctx, cancel = context.WithCancel(ctx)
+			ex.cancel = cancel
+			// NewRequest makes body and GetBody natively; an interpreted reader would be called for each block.
+			out, _ = http.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(body))
+			out.URL = req.URL
+			out.Header = req.Header
+			out.Host = req.Host
+			out.RemoteAddr = req.RemoteAddr
+			ex.out = out
+			ex.dressed = len(req.Header["Expect"]) > 0 || len(req.Header["Upgrade"]) > 0
+			if len(req.Header["Content-Encoding"]) > 0 {
+				decideJobs <- ex
+				continue
+			}
+		}
+
 		if len(body) > maxKeyBody {
 			body = body[:maxKeyBody]
 		}
 		e = ex.endpoint
-		ex.key = ""
-		ex.space = ""
-
-		// Only bodies without spaces between tokens are searched; others are brought to that form first.
-		i = strings.IndexByte(body, ':') + 1
-		if i < len(body) && (body[i] == ' ' || body[i] == '\n') {
-			body = compact(body)
-		}
 		preName = ""
 		switch e {
 		case endpointChat:
@@ -110,9 +136,14 @@ func keyLoop(state *loopState) {
 		default:
 			name = `"prompt":`
 		}
-		main = findMain(body, name)
+		main = -1
+		if name == openMessages {
+			main = strings.Index(body, openFirst)
+		} else {
+			main = findText(body, name)
+		}
 		if main < 0 {
-			// Unusual spacing, or no prompt at all.
+			// Spaces between tokens, or no prompt at all. Only compact bodies are searched.
 			body = compact(body)
 			main = findMain(body, name)
 		}
@@ -155,12 +186,37 @@ func keyLoop(state *loopState) {
 		}
 		prompt = body[value+1 : end]
 
-		// The other sections stand before the messages or behind them, never between.
+		// The other sections stand before the messages or behind them, never between. They are joined, so that one search
+		// does for both: what is not there at all is the common case.
 		head = body[:main]
 		tail = body[end:]
+		rest = head + tail
+		model = ""
+		salt = ""
+		i = strings.Index(rest, modelKey)
+		if i >= 0 {
+			i += len(modelKey)
+			n = strings.IndexByte(rest[i:], '"')
+			if n >= 0 && n < longestName {
+				model = rest[i : i+n]
+			}
+			i = strings.Index(rest, saltKey)
+			if i >= 0 {
+				i += len(saltKey)
+				n = strings.IndexByte(rest[i:], '"')
+				if n >= 0 && n < longestName {
+					salt = rest[i : i+n]
+				}
+			}
+		} else {
+			model = looseText(rest, `"model"`)
+			salt = looseText(rest, `"cache_salt"`)
+		}
+		ex.space = model + "\x00" + salt
+
 		toolsAt = -1
 		preAt = -1
-		if e != endpointCompletion {
+		if e != endpointCompletion && strings.Contains(rest, openTools) {
 			toolsAt = strings.Index(head, openTools)
 			if toolsAt < 0 {
 				toolsAt = strings.Index(tail, openTools)
@@ -168,38 +224,16 @@ func keyLoop(state *loopState) {
 					toolsAt += end
 				}
 			}
-			if preName != "" {
-				preAt = findText(head, preName)
-				if preAt < 0 {
-					preAt = findText(tail, preName)
-					if preAt >= 0 {
-						preAt += end
-					}
+		}
+		if preName != "" && strings.Contains(rest, preName) {
+			preAt = findText(head, preName)
+			if preAt < 0 {
+				preAt = findText(tail, preName)
+				if preAt >= 0 {
+					preAt += end
 				}
 			}
 		}
-
-		model = ""
-		i = strings.Index(head, modelKey)
-		if i >= 0 {
-			model = stringAt(head, i+len(modelKey))
-		} else {
-			i = strings.Index(tail, modelKey)
-			if i >= 0 {
-				model = stringAt(tail, i+len(modelKey))
-			}
-		}
-		salt = ""
-		i = strings.Index(head, saltKey)
-		if i >= 0 {
-			salt = stringAt(head, i+len(saltKey))
-		} else {
-			i = strings.Index(tail, saltKey)
-			if i >= 0 {
-				salt = stringAt(tail, i+len(saltKey))
-			}
-		}
-		ex.space = model + "\x00" + salt
 
 		// A section ends at the latest where the next one starts, whose first quote belongs to what is searched for.
 		if toolsAt >= 0 || preAt >= 0 {
@@ -253,8 +287,7 @@ func finishKey(ex *exchange) {
 // findMain returns where the key of the messages, input or prompt stands, or -1.
 func findMain(body, name string) int {
 	if name == openMessages {
-		// With the first message's brace, for a tool's schema may have a list of that name.
-		if i := strings.Index(body, openMessages+"{"); i >= 0 {
+		if i := strings.Index(body, openFirst); i >= 0 {
 			return i
 		}
 		return strings.Index(body, name)
@@ -448,10 +481,18 @@ func trimEnd(body, closing string, keep, value, limit int) int {
 	return end
 }
 
-// stringAt returns the text that starts at from, if it is shorter than 1 KiB.
-func stringAt(body string, from int) string {
-	if i := strings.IndexByte(body[from:], '"'); i >= 0 && i < 1024 {
-		return body[from : from+i]
+// looseText returns the text of a key with spaces around its colon.
+func looseText(body, name string) string {
+	i := strings.Index(body, name)
+	if i < 0 {
+		return ""
+	}
+	value := strings.TrimLeft(body[i+len(name):], " \r\n\t:")
+	if !strings.HasPrefix(value, `"`) {
+		return ""
+	}
+	if n := strings.IndexByte(value[1:], '"'); n >= 0 && n < longestName {
+		return value[1 : n+1]
 	}
 	return ""
 }

@@ -40,132 +40,129 @@ func newTransport(set *settings) *http.Transport {
 	return transport
 }
 
-// newProxy returns the one ReverseProxy of a pool. Its hooks find the exchange in the request's context.
-func newProxy(transport *http.Transport, log *logger) *httputil.ReverseProxy {
-	// Yaegi makes it an http.RoundTripper here, not in the literal below.
-	var tidy http.RoundTripper = &tidyTransport{transport: transport}
-	return &httputil.ReverseProxy{
-		Rewrite:        rewrite,
-		Transport:      tidy,
-		ModifyResponse: modifyResponse,
-		ErrorHandler:   attemptFailed,
-		FlushInterval:  -1,
-		// Broken copies are accounted for by try; Traefik would show them as errors of its own.
-		ErrorLog: slog.NewLogLogger(log.out.Handler(), levelDebug),
+// newProxy returns the ReverseProxy towards one replica. Its Director is the standard library's own: it aims the request,
+// and leaves headers and query as Traefik's own services do. All that is ours is in replicaTransport, the one hook that is
+// called on the way: each costs some microseconds interpreted.
+func newProxy(base *url.URL, transport *http.Transport, log *logger) *httputil.ReverseProxy {
+	proxy := httputil.NewSingleHostReverseProxy(base)
+	// Yaegi makes it an http.RoundTripper here, not in the assignment below.
+	var replica http.RoundTripper = &replicaTransport{transport: transport}
+	proxy.Transport = replica
+	proxy.ErrorHandler = attemptFailed
+	// Broken copies are accounted for by forward; Traefik would show them as errors of its own.
+	proxy.ErrorLog = slog.NewLogLogger(log.out.Handler(), levelDebug)
+	return proxy
+}
+
+// replicaTransport sends a request to the replica of the exchange's present attempt and judges the answer.
+type replicaTransport struct {
+	transport *http.Transport
+}
+
+func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	ex := ctx.Value(exchangeKey).(*exchange)
+	if ex.dressed || ex.attempt.worker.headers != nil {
+		dress(req, ex.attempt.worker.headers)
+	}
+	trace := interim // a copy: WithClientTrace chains the hooks before it into the one it is given
+	res, err := t.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &trace)))
+	if err != nil {
+		return nil, err
+	}
+	ex.res = res
+	if res.StatusCode >= 400 && takeNext(ex) {
+		return nil, errTryNext
+	}
+	judgeJobs <- ex
+	<-ex.done
+	if ex.failed != nil || ex.models {
+		return res, passRare(ex)
+	}
+	if ex.first != nil {
+		// Nothing is sent to the client before the first byte is there, for until then another replica can answer.
+		if _, err = ex.first.Peek(1); err != nil {
+			return nil, cutShort(res, err)
+		}
+		if int64(ex.first.Buffered()) < res.ContentLength {
+			res.ContentLength = -1 // which makes ReverseProxy pass on each block as it comes
+		}
+	}
+	return res, nil
+}
+
+// judgeLoop prepares one answer after another to pass to its client.
+// Why it is a loop that never returns: see keyLoop.
+func judgeLoop(state *loopState) {
+	var ex *exchange
+	var res *http.Response
+	var set *settings
+	var length int64
+	var status int
+	for {
+		ex = <-judgeJobs
+		state.ex = ex
+		res = ex.res
+		set = ex.set
+		length = res.ContentLength
+		status = res.StatusCode
+		ex.status = status
+		ex.failed = nil
+		ex.first = nil
+		if status < 400 {
+			ex.result = outcomeSuccess
+			ex.answered = true
+		}
+		if set.peerHeader {
+			res.Header["X-Routed-Peer"] = ex.attempt.worker.peer
+		}
+		if ex.charges != nil {
+			settleNow(ex) // this answer may stream for minutes
+		}
+		if set.decisionHead || res.Header["Content-Type"] == nil {
+			addHeads(ex, res)
+		}
+		if length != 0 && !ex.models && status != http.StatusSwitchingProtocols {
+			if length < 0 || length > shortAnswer {
+				if set.idleWait > 0 {
+					res.Body = newWatchedBody(res.Body, set.idleWait, ex.cancel)
+				}
+			} else if set.idleWait > 0 {
+				// Too short to be worth a call for each block read: the whole of it has to come in that time.
+				ex.timer = time.AfterFunc(set.idleWait, ex.cancel)
+			}
+			if length > 0 && ex.req.Method != http.MethodHead {
+				ex.first = bufio.NewReader(res.Body)
+				// The end of the attempt's context closes what is left.
+				res.Body = io.NopCloser(ex.first)
+			}
+		}
+		ex.done <- 1
 	}
 }
 
-// rewrite aims the request at the replica. The rules for headers are those of Traefik's own services.
-func rewrite(pr *httputil.ProxyRequest) {
-	ex := pr.In.Context().Value(exchangeKey).(*exchange)
-	w := ex.attempt.worker
-	in, out := pr.In, pr.Out
-	u := out.URL
-	u.Scheme = w.base.Scheme
-	u.Host = w.base.Host
-	if w.base.Path != "" {
-		joinPath(u, w.base, in.URL)
-	}
-	// ReverseProxy drops what it cannot parse; replicas get the query as it came.
-	u.RawQuery = in.URL.RawQuery
-	// ReverseProxy removes these too, for it cannot know that the entry point has set them.
-	for _, name := range forwardedHeaders {
-		if v, ok := in.Header[name]; ok {
-			out.Header[name] = v
-		}
-	}
-	ip, _, err := net.SplitHostPort(in.RemoteAddr)
-	if err == nil {
-		if prior := in.Header["X-Forwarded-For"]; len(prior) > 0 {
-			ip = strings.Join(prior, ", ") + ", " + ip
-		}
-		out.Header["X-Forwarded-For"] = []string{ip}
-	}
+// dress puts on the headers that are meant for this replica, and takes off what is between the client and Traefik.
+func dress(req *http.Request, headers []header) {
 	// The entry point answers it when the body is read; a replica's 100 would be a second one.
-	delete(out.Header, "Expect")
-	if len(in.Header["Upgrade"]) > 0 {
-		dropH2C(out.Header)
+	delete(req.Header, "Expect")
+	if strings.EqualFold(req.Header.Get("Upgrade"), "h2c") {
+		delete(req.Header, "Upgrade")
+		delete(req.Header, "Connection")
 	}
-	if len(w.headers) > 0 {
-		addHeaders(out, w.headers)
-	}
-}
-
-func addHeaders(out *http.Request, headers []header) {
 	for _, h := range headers {
 		if h.name == "Host" {
-			out.Host = h.value[0]
+			req.Host = h.value[0]
 		} else {
-			out.Header[h.name] = h.value
+			req.Header[h.name] = h.value
 		}
 	}
-}
-
-// joinPath puts the replica's base path before the path as it came, escapes included.
-func joinPath(u, base, in *url.URL) {
-	if in.RawPath != "" || base.RawPath != "" {
-		u.RawPath = base.EscapedPath() + in.EscapedPath()
-	}
-	u.Path = base.Path + in.Path
-}
-
-// dropH2C removes the offer of HTTP/2 without TLS, which ReverseProxy passes on: it is between the client and Traefik.
-func dropH2C(h http.Header) {
-	if strings.EqualFold(h.Get("Upgrade"), "h2c") {
-		h.Del("Upgrade")
-		h.Del("Connection")
-	}
-}
-
-var forwardedHeaders = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"}
-
-// modifyResponse judges a replica's answer: it takes another replica and returns errTryNext, or lets the answer pass.
-func modifyResponse(res *http.Response) error {
-	ex := res.Request.Context().Value(exchangeKey).(*exchange)
-	ex.status = res.StatusCode
-	if res.StatusCode < 400 {
-		ex.result = outcomeSuccess
-		ex.answered = true
-	} else if takeNext(ex, res) {
-		return errTryNext
-	}
-	if ex.charges != nil {
-		settleNow(ex) // this answer may stream for minutes
-	}
-	if ex.set.peerHeader {
-		res.Header["X-Routed-Peer"] = ex.attempt.worker.peer
-	}
-	if ex.set.decisionHead || res.Header["Content-Type"] == nil {
-		addHeads(ex, res)
-	}
-	if ex.models {
-		return passModels(ex, res)
-	}
-	if res.ContentLength == 0 || res.StatusCode == http.StatusSwitchingProtocols {
-		return nil
-	}
-	return watch(ex, res)
-}
-
-// watch guards the body of an answer: it has to begin while another replica can still be tried, and to go on.
-func watch(ex *exchange, res *http.Response) error {
-	if ex.set.idleWait > 0 {
-		if res.ContentLength < 0 || res.ContentLength > shortAnswer {
-			res.Body = newWatchedBody(res.Body, ex.set.idleWait, ex.cancel)
-		} else {
-			// Too short to be worth a call for each block read: the whole of it has to come in that time.
-			ex.timer = time.AfterFunc(ex.set.idleWait, ex.cancel)
-		}
-	}
-	if res.ContentLength > 0 && res.Request.Method != http.MethodHead {
-		return awaitFirst(res)
-	}
-	return nil
 }
 
 // takeNext judges a failure status and takes another replica if it is worth one.
-func takeNext(ex *exchange, res *http.Response) bool {
+func takeNext(ex *exchange) bool {
+	res := ex.res
 	status := res.StatusCode
+	ex.status = status
 	// A refusal leaves nothing in the replica's cache.
 	ex.answered = false
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529 {
@@ -176,29 +173,37 @@ func takeNext(ex *exchange, res *http.Response) bool {
 	if ex.set.retryStatus[status] && mayRetry(ex) {
 		ex.next, _ = choose(ex.pool, ex, 0)
 	}
-	return ex.next != nil
+	if ex.next == nil {
+		return false
+	}
+	res.Body.Close()
+	return true
 }
 
 // addHeads tells the client why it was routed there, if asked for, and keeps net/http from guessing a missing type.
 func addHeads(ex *exchange, res *http.Response) {
+	if ex.set.decisionHead {
+		share := strconv.FormatFloat(ex.attempt.share(len(ex.key)), 'f', 2, 64)
+		res.Header["X-Cart-Reason"] = []string{ex.attempt.why}
+		res.Header["X-Cart-Match"] = []string{share}
+	}
 	if res.Header["Content-Type"] == nil {
 		ex.rw.Header()["Content-Type"] = nil
 	}
-	if !ex.set.decisionHead {
-		return
-	}
-	share := strconv.FormatFloat(ex.attempt.share(len(ex.key)), 'f', 2, 64)
-	res.Header["X-Cart-Reason"] = []string{ex.attempt.why}
-	res.Header["X-Cart-Match"] = []string{share}
 }
 
 // shortAnswer is the length up to which an answer fits into one read of ReverseProxy's buffer.
 const shortAnswer = 32 << 10
 
-// passModels keeps a list of models that came in time.
-func passModels(ex *exchange, res *http.Response) error {
-	if res.StatusCode == http.StatusOK && res.Request.Method == http.MethodGet {
-		if err := keepModels(ex, res); err != nil {
+// passRare keeps a list of models that came in time, and drops an answer that could not be judged.
+func passRare(ex *exchange) error {
+	if ex.failed != nil {
+		ex.res.Body.Close()
+		return ex.failed
+	}
+	if ex.status == http.StatusOK && ex.req.Method == http.MethodGet {
+		if err := keepModels(ex, ex.res); err != nil {
+			ex.res.Body.Close()
 			return err
 		}
 	}
@@ -208,35 +213,25 @@ func passModels(ex *exchange, res *http.Response) error {
 	return nil
 }
 
-// awaitFirst waits for the first byte of an answer of known length. Nothing is sent to the client before it is there, for
-// until then another replica can answer.
-func awaitFirst(res *http.Response) error {
-	body := bufio.NewReader(res.Body)
-	if _, err := body.Peek(1); err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return err
+// cutShort drops an answer that ended before its first byte.
+func cutShort(res *http.Response, err error) error {
+	res.Body.Close()
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
 	}
-	// The end of the attempt's context closes what is left.
-	res.Body = io.NopCloser(body)
-	return nil
-}
-
-// tidyTransport takes out of interim answers what belongs to the connection: ReverseProxy passes them on as they are.
-type tidyTransport struct {
-	transport *http.Transport
-}
-
-func (t *tidyTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	trace := interim // a copy: WithClientTrace chains the hooks before it into the one it is given
-	return t.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), &trace)))
+	return err
 }
 
 // interim is called before ReverseProxy's own hook: the one that is added last comes first.
 var interim = httptrace.ClientTrace{Got1xxResponse: tidyInterim}
 
 func tidyInterim(code int, h textproto.MIMEHeader) error {
+	dropHopByHop(http.Header(h))
+	return nil
+}
+
+// dropHopByHop removes what is between a replica and Traefik.
+func dropHopByHop(h http.Header) {
 	for _, line := range h["Connection"] {
 		for _, name := range strings.Split(line, ",") {
 			h.Del(strings.TrimSpace(name))
@@ -245,7 +240,6 @@ func tidyInterim(code int, h textproto.MIMEHeader) error {
 	for _, name := range hopByHop {
 		h.Del(name)
 	}
-	return nil
 }
 
 var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httputil"
 )
 
 // handler is the middleware on one router, for one generation of the configuration. It owns nothing that must survive a
@@ -13,7 +12,6 @@ type handler struct {
 	pool   *pool
 	set    *settings
 	policy policy
-	proxy  *httputil.ReverseProxy
 
 	logDecisions bool
 }
@@ -37,42 +35,37 @@ func New(ctx context.Context, next http.Handler, config *Config, name string) (h
 		join(ctx, name, nil, "")
 		return nil, err
 	}
-	p, proxy := join(ctx, name, set, fmt.Sprintf("%v", *config))
-	return &handler{pool: p, set: set, policy: policies[set.policy], proxy: proxy, logDecisions: set.logLevel == "debug"}, nil
+	p := join(ctx, name, set, fmt.Sprintf("%v", *config))
+	return &handler{pool: p, set: set, policy: policies[set.policy], logDecisions: set.logLevel == "debug"}, nil
 }
 
 // ServeHTTP answers CART's own endpoints and sends everything else to a replica. Like all that compiled code calls for each
 // request, it is short: see keyLoop.
 func (h *handler) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
-	e := routedPaths[req.URL.Path]
-	if e == endpointOther || req.Method != http.MethodPost {
-		serveOther(h, rw, req)
+	ex := &exchange{endpoint: routedPaths[req.URL.Path], set: h.set, policy: h.policy, client: req.Context(), pool: h.pool,
+		rw: rw, req: req, done: make(chan int, 1)}
+	if ex.endpoint == endpointOther || req.Method != http.MethodPost {
+		serveOther(h, ex)
 		return
 	}
-	body, failed := readBody(req, h.set.maxBody)
+	failed := readBody(ex)
 	if failed == nil && h.set.mediaStatus > 0 {
-		failed = inspectMedia(req, body, h.set.mediaStatus)
+		failed = inspectMedia(req, ex.body, h.set.mediaStatus)
 	}
 	if failed != nil {
-		refuse(h.pool, rw, e, failed)
+		refuse(h.pool, rw, ex.endpoint, failed)
 		return
 	}
-	ex := &exchange{endpoint: e, set: h.set, policy: h.policy, client: req.Context(), pool: h.pool, body: body, buffered: true,
-		replayable: true, done: make(chan int, 1)}
-	if len(req.Header["Content-Encoding"]) == 0 {
-		keyJobs <- ex
-	} else {
-		decideJobs <- ex
-	}
+	keyJobs <- ex
 	<-ex.done
-	forward(h, rw, req, ex)
+	forward(h, ex)
 }
 
 // serveOther answers everything that is not routed by its prompt.
-func serveOther(h *handler, rw http.ResponseWriter, req *http.Request) {
-	set := h.set
+func serveOther(h *handler, ex *exchange) {
+	ex.endpoint = endpointOther
+	set, rw, req := h.set, ex.rw, ex.req
 	path := req.URL.Path
-	ex := &exchange{set: set, client: req.Context(), pool: h.pool, done: make(chan int, 1)}
 	if req.Method == http.MethodGet || req.Method == http.MethodHead {
 		switch {
 		case path == set.healthPath && path != "":
@@ -97,19 +90,27 @@ func serveOther(h *handler, rw http.ResponseWriter, req *http.Request) {
 	ex.replayable = req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0
 	if set.mediaStatus > 0 && req.Method == http.MethodPost {
 		// No spelling of a path gets around the inspection.
-		body, failed := readBody(req, set.maxBody)
+		failed := readBody(ex)
 		if failed == nil {
-			failed = inspectMedia(req, body, set.mediaStatus)
+			failed = inspectMedia(req, ex.body, set.mediaStatus)
 		}
 		if failed != nil {
 			refuse(h.pool, rw, endpointOther, failed)
 			return
 		}
-		ex.body = body
-		ex.buffered = true
-		ex.replayable = true
 	}
+	ctx := req.Context()
+	if set.requestWait > 0 {
+		ctx = limitWhole(ctx, ex)
+	}
+	ex.dressed = true
 	decideJobs <- ex
 	<-ex.done
-	forward(h, rw, req, ex)
+	if ex.chosen == nil {
+		refuseChosen(ex)
+		return
+	}
+	ex.attempt = ex.chosen
+	renew(ctx, ex)
+	forward(h, ex)
 }

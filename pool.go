@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httputil"
 	"sync"
 	"time"
 )
@@ -20,7 +19,6 @@ type pool struct {
 	set        *settings  // the latest
 	config     string     // what set was made of, to tell a changed configuration from a mere reload
 	transport  *http.Transport
-	proxy      *httputil.ReverseProxy
 	probes     *http.Client
 	log        *logger
 	replicas   []*replica
@@ -52,21 +50,20 @@ var (
 
 // join returns the pool of that name, made or adapted to the settings, and keeps it alive until ctx ends. With no settings
 // it only keeps alive what there is, so that a bad configuration costs no state.
-func join(ctx context.Context, name string, set *settings, config string) (*pool, *httputil.ReverseProxy) {
+func join(ctx context.Context, name string, set *settings, config string) *pool {
 	registryMu.Lock()
 	defer registryMu.Unlock()
 	p := registry[name]
 	fresh := p == nil
 	if fresh {
 		if set == nil {
-			return nil, nil
+			return nil
 		}
 		p = newPool(name, set)
 		registry[name] = p
 	}
-	var proxy *httputil.ReverseProxy
 	if set != nil {
-		proxy = p.apply(set, config)
+		p.apply(set, config)
 	}
 	if fresh {
 		go guard("health loop", func() { healthLoop(p) })
@@ -74,7 +71,7 @@ func join(ctx context.Context, name string, set *settings, config string) (*pool
 	}
 	p.refs++
 	go guard("lease", func() { leaveWithContext(ctx, p) })
-	return p, proxy
+	return p
 }
 
 // leaveWithContext waits for the end of ctx and the grace, then gives the pool up.
@@ -148,13 +145,13 @@ func newPool(name string, set *settings) *pool {
 	}
 }
 
-// apply brings the pool to the settings, if they changed, and returns the proxy for them.
-func (p *pool) apply(set *settings, config string) *httputil.ReverseProxy {
+// apply brings the pool to the settings, if they changed.
+func (p *pool) apply(set *settings, config string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	config += set.files
 	if p.set != nil && p.config == config {
-		return p.proxy
+		return
 	}
 	old := p.set
 	p.set = set
@@ -168,7 +165,6 @@ func (p *pool) apply(set *settings, config string) *httputil.ReverseProxy {
 			p.transport.CloseIdleConnections()
 		}
 		p.transport = newTransport(set)
-		p.proxy = newProxy(p.transport, p.log)
 		p.probes = newProbeClient(p.transport)
 	}
 	p.tree.maxNodes = set.maxNodes
@@ -179,7 +175,6 @@ func (p *pool) apply(set *settings, config string) *httputil.ReverseProxy {
 	}
 	p.models = nil
 	p.modelsTurn++
-	return p.proxy
 }
 
 // setWorkers makes workers the list of replicas. Those that stay keep all their state, those that go drain, and one that
@@ -212,6 +207,7 @@ func (p *pool) setWorkers(workers []worker) {
 			r.probing = false
 			r.breaker = breaker{}
 		}
+		w.proxy = newProxy(w.base, p.transport, p.log)
 		r.worker = w
 		p.replicas = append(p.replicas, r)
 		delete(known, w.name)
@@ -247,9 +243,9 @@ type attempt struct {
 	before  int
 }
 
-// endAttempt ends an attempt: its place is free again, the breaker learns how it went, and the tree forgets what it was
+// settleAttempt ends an attempt: its place is free again, the breaker learns how it went, and the tree forgets what it was
 // taught if the replica never began to answer. The caller holds the lock and has found the prompt in the tree.
-func endAttempt(p *pool, ex *exchange, a *attempt, now int64) {
+func settleAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	r := a.replica
 	r.load--
 	if a.learned && !ex.answered {

@@ -676,14 +676,14 @@ func TestJoin_onePoolForAMiddlewareUntilItsLastHandlerLeft(t *testing.T) {
 	ctx1, leave1 := context.WithCancel(context.Background())
 	ctx2, leave2 := context.WithCancel(context.Background())
 	defer leave2()
-	p1, proxy1 := join(ctx1, name, set, "one")
-	p2, proxy2 := join(ctx2, name, set, "one")
-	if p1 != p2 || proxy1 != proxy2 || proxy1 == nil {
-		t.Fatalf("join() twice = %p, %p with proxies %p, %p, want the same", p1, p2, proxy1, proxy2)
+	p1 := join(ctx1, name, set, "one")
+	p2 := join(ctx2, name, set, "one")
+	if p1 != p2 || p1 == nil {
+		t.Fatalf("join() twice = %p, %p, want the same", p1, p2)
 	}
 	other, stop := context.WithCancel(context.Background())
 	defer stop()
-	if p3, _ := join(other, name+"-other", set, "one"); p3 == p1 {
+	if p3 := join(other, name+"-other", set, "one"); p3 == p1 {
 		t.Errorf("join(another name) = the same pool, want another")
 	}
 	leave1()
@@ -711,11 +711,11 @@ func TestJoin_theNextGenerationFindsThePoolWithinTheGrace(t *testing.T) {
 	}
 	name := t.Name()
 	ctx1, leave1 := context.WithCancel(context.Background())
-	p1, _ := join(ctx1, name, set, "one")
+	p1 := join(ctx1, name, set, "one")
 	leave1() // Traefik ends the old context before it builds the new handlers
 	ctx2, leave2 := context.WithCancel(context.Background())
 	defer leave2()
-	p2, _ := join(ctx2, name, set, "one")
+	p2 := join(ctx2, name, set, "one")
 	if p1 != p2 {
 		t.Fatalf("join() after the old context ended = another pool, want the same")
 	}
@@ -733,7 +733,7 @@ func TestJoin_aBadConfigurationKeepsThePool(t *testing.T) {
 	name := t.Name()
 	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
-	if p, _ := join(ctx, name, nil, ""); p != nil || registered(name) != nil {
+	if p := join(ctx, name, nil, ""); p != nil || registered(name) != nil {
 		t.Errorf("join(no settings, no pool) = %p, want none", p)
 	}
 	c := CreateConfig()
@@ -743,7 +743,7 @@ func TestJoin_aBadConfigurationKeepsThePool(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx1, leave1 := context.WithCancel(context.Background())
-	p1, _ := join(ctx1, name, set, "one")
+	p1 := join(ctx1, name, set, "one")
 	leave1()
 	join(ctx, name, nil, "")
 	eventually(t, "the good handler leaves", func() bool {
@@ -756,21 +756,24 @@ func TestJoin_aBadConfigurationKeepsThePool(t *testing.T) {
 	}
 }
 
-func TestApply_makesANewProxyOnlyForNewTimeouts(t *testing.T) {
+func TestApply_makesNewConnectionsOnlyForNewTimeouts(t *testing.T) {
 	p := poolOf(t, "a")
-	first := p.proxy
+	first := p.transport
 	set := *p.set
 	set.threshold = 0.9
-	if got := p.apply(&set, "second"); got != first || p.set != &set {
-		t.Errorf("apply(another threshold) made another proxy or kept the settings, want the same proxy with the new settings")
+	p.apply(&set, "second")
+	if p.transport != first || p.set != &set {
+		t.Errorf("apply(another threshold) made another transport or kept the settings, want the same one with the new settings")
 	}
 	slow := set
 	slow.connectWait = 7 * time.Second
-	got := p.apply(&slow, "third")
-	if got == first {
-		t.Errorf("apply(another connectTimeout) kept the proxy, want a new one")
+	p.apply(&slow, "third")
+	if p.transport == first {
+		t.Errorf("apply(another connectTimeout) kept the transport, want a new one")
 	}
-	if again := p.apply(&set, "third"); again != got || p.set != &slow {
+	second := p.transport
+	p.apply(&set, "third")
+	if p.transport != second || p.set != &slow {
 		t.Errorf("apply(the same configuration) changed something")
 	}
 }

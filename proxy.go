@@ -1,6 +1,7 @@
 package cart
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -20,6 +21,7 @@ type exchange struct {
 	policy   policy
 	client   context.Context // ends when the client leaves
 	whole    context.Context // ends with proxy.requestTimeout; nil = there is none
+	endWhole func()
 	endpoint endpoint
 
 	body       string // of a routed request
@@ -54,7 +56,14 @@ type exchange struct {
 	pushed   time.Duration // the replica asked to be left alone that long
 	timer    *time.Timer   // bounds the silence of a short answer
 	cancel   func()        // gives the attempt up
+	finished bool          // the last attempt came to its end
 	rw       http.ResponseWriter
+	req      *http.Request  // of the client
+	out      *http.Request  // of the present attempt
+	dressed  bool           // out has headers that are not for the replica
+	res      *http.Response // of the present attempt
+	first    *bufio.Reader  // res.Body where its first byte has to be waited for
+	failed   error          // why res does not go to the client
 	charges  []charge
 }
 
@@ -70,30 +79,105 @@ const modelsWait = time.Second
 
 // forward sends the request to the replica that was chosen, and to others until one answers, or tells the client that
 // none does.
-func forward(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
-	if ex.chosen == nil && !chooseAgain(req, ex) {
-		refuse(h.pool, rw, ex.endpoint, refusals[ex.refusal])
+func forward(h *handler, ex *exchange) {
+	if ex.chosen == nil && !chooseAgain(ex) {
+		refuseChosen(ex)
 		return
 	}
 	ex.attempt = ex.chosen
 	if h.logDecisions {
 		logDecision(ex)
 	}
-	if h.set.requestWait > 0 {
-		forwardInTime(h, rw, req, ex)
-		return
-	}
-	try(h, rw, req, ex)
+	// Also when ReverseProxy panics to cut a broken stream.
+	defer endExchange(ex)
+	ex.attempt.worker.proxy.ServeHTTP(ex.rw, ex.out)
 	if ex.next != nil {
-		tryOthers(h, rw, req, ex)
+		tryOthers(h, ex)
 	}
+	ex.finished = true
+}
+
+// limitWhole puts the whole of an exchange under proxy.requestTimeout.
+func limitWhole(ctx context.Context, ex *exchange) context.Context {
+	ex.whole, ex.endWhole = context.WithTimeout(ctx, ex.set.requestWait)
+	return ex.whole
+}
+
+// refuseChosen tells the client that there is no replica for it.
+func refuseChosen(ex *exchange) {
+	endAttempt(ex)
+	if ex.endWhole != nil {
+		ex.endWhole()
+	}
+	refuse(ex.pool, ex.rw, ex.endpoint, refusals[ex.refusal])
+}
+
+// tryOthers goes on with the replicas that were taken for a retry.
+func tryOthers(h *handler, ex *exchange) {
+	for ex.next != nil {
+		release(ex, ex.attempt, 0)
+		endAttempt(ex)
+		ex.attempt = ex.next
+		ex.next = nil
+		ex.answered = false
+		ex.status = 0
+		ex.result = outcomeNeutral
+		ex.broken = false
+		ex.pushed = 0
+		ex.timer = nil
+		ctx := ex.req.Context()
+		if ex.whole != nil {
+			ctx = ex.whole
+		}
+		draw := float64(time.Now().UnixNano()%1000) / 1000
+		if !pause(ctx, wait(&ex.set.backoff, len(ex.tried)-2, draw)) {
+			fail(ex.rw, ex, ctx.Err())
+			return
+		}
+		if h.logDecisions {
+			logDecision(ex)
+		}
+		renew(ctx, ex)
+		ex.attempt.worker.proxy.ServeHTTP(ex.rw, ex.out)
+	}
+}
+
+// renew makes the request of the next attempt.
+func renew(ctx context.Context, ex *exchange) {
+	attemptCtx, cancel := context.WithCancel(context.WithValue(ctx, exchangeKey, ex))
+	ex.cancel = cancel
+	out := ex.req.WithContext(attemptCtx)
+	switch {
+	case ex.buffered:
+		fresh, err := http.NewRequest(http.MethodPost, "/", strings.NewReader(ex.body))
+		if err == nil {
+			out.Body = fresh.Body
+			out.GetBody = fresh.GetBody
+			out.ContentLength = fresh.ContentLength
+			out.TransferEncoding = nil
+			out.Trailer = nil
+		}
+	case ex.replayable:
+		out.Body = http.NoBody
+		out.ContentLength = 0
+	default:
+		// The transport closes a body even when it could not connect; the retry still needs it.
+		out.Body = io.NopCloser(out.Body)
+	}
+	if ex.models && ex.attempt.others > 0 && mayRetry(ex) {
+		ex.timer = time.AfterFunc(modelsWait, func() {
+			atomic.StoreInt32(&ex.gaveUp, 1)
+			ex.cancel()
+		})
+	}
+	ex.out = out
 }
 
 // chooseAgain waits a moment for a place when all replicas are full, and says whether there was one. An answer reaches its
 // client a little before its place is free: a client that sends one request after the other must not be refused for that.
-func chooseAgain(req *http.Request, ex *exchange) bool {
+func chooseAgain(ex *exchange) bool {
 	for d := time.Millisecond; d <= 16*time.Millisecond; d *= 4 {
-		if ex.refusal != refusedFull || !pause(req.Context(), d) {
+		if ex.refusal != refusedFull || !pause(ex.req.Context(), d) {
 			return false
 		}
 		if choose(ex.pool, ex, 0); ex.chosen != nil {
@@ -103,74 +187,34 @@ func chooseAgain(req *http.Request, ex *exchange) bool {
 	return false
 }
 
-// forwardInTime is forward with proxy.requestTimeout.
-func forwardInTime(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
-	ctx, cancel := context.WithTimeout(req.Context(), h.set.requestWait)
-	defer cancel()
-	ex.whole = ctx
-	req = req.WithContext(ctx)
-	try(h, rw, req, ex)
-	tryOthers(h, rw, req, ex)
-}
-
-// tryOthers goes on with the replicas that were taken for a retry.
-func tryOthers(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
-	for ex.next != nil {
-		ex.attempt = ex.next
-		ex.next = nil
-		ex.reset()
-		draw := float64(time.Now().UnixNano()%1000) / 1000
-		if !pause(req.Context(), wait(&ex.set.backoff, len(ex.tried)-2, draw)) {
-			release(ex, ex.attempt, 0)
-			fail(rw, ex, req.Context().Err())
-			return
-		}
-		if h.logDecisions {
-			logDecision(ex)
-		}
-		try(h, rw, req, ex)
+// endAttempt gives up what is left of an attempt's connection and time.
+func endAttempt(ex *exchange) {
+	if ex.cancel != nil {
+		ex.cancel()
+	}
+	if ex.timer != nil {
+		ex.timer.Stop()
 	}
 }
 
-// reset forgets how the attempt before went.
-func (ex *exchange) reset() {
-	ex.answered = false
-	ex.status = 0
-	ex.result = outcomeNeutral
-	ex.broken = false
-	ex.pushed = 0
-	ex.timer = nil
+// endExchange ends the last attempt: whatever way it went, the place on the replica is released.
+func endExchange(ex *exchange) {
+	ex.cancel()
+	if ex.timer != nil {
+		ex.timer.Stop()
+	}
+	if ex.endWhole != nil || !ex.finished {
+		endRare(ex)
+		return
+	}
+	ex.op = opRelease
+	decideJobs <- ex
 }
 
-// try makes one attempt. Whatever way it ends, the panic by which ReverseProxy cuts a broken stream included, the place on
-// the replica is released.
-func try(h *handler, rw http.ResponseWriter, req *http.Request, ex *exchange) {
-	ctx, cancel := context.WithCancel(context.WithValue(req.Context(), exchangeKey, ex))
-	ex.cancel = cancel
-	ex.rw = rw
-	finished := false
-	defer func() {
-		cancel()
-		if ex.timer != nil {
-			ex.timer.Stop()
-		}
-		if !finished || ex.next != nil {
-			endTry(ex, finished)
-			return
-		}
-		ex.op = opRelease
-		decideJobs <- ex
-	}()
-	out := req.WithContext(ctx)
-	setBody(out, ex)
-	h.proxy.ServeHTTP(rw, out)
-	finished = true
-}
-
-// endTry ends an attempt that did not simply succeed.
-func endTry(ex *exchange, finished bool) {
-	if !finished {
-		// The answer broke off. It is the replica's fault unless the client left or its time was over.
+// endRare ends an exchange that broke off, or had a limit to its time.
+func endRare(ex *exchange) {
+	if !ex.finished {
+		// It is the replica's fault unless the client left or its time was over.
 		ex.result = outcomeNeutral
 		ex.broken = true
 		switch {
@@ -182,41 +226,10 @@ func endTry(ex *exchange, finished bool) {
 			ex.result = outcomeFailure
 		}
 	}
+	if ex.endWhole != nil {
+		ex.endWhole()
+	}
 	release(ex, ex.attempt, 0)
-}
-
-// setBody gives a request to a replica its body, the whole of it anew where it is at hand.
-func setBody(out *http.Request, ex *exchange) {
-	if !ex.buffered {
-		setStream(out, ex)
-		return
-	}
-	// NewRequest makes body and GetBody natively; an interpreted reader would be called for each block.
-	fresh, err := http.NewRequest(http.MethodPost, "/", strings.NewReader(ex.body))
-	if err == nil {
-		out.Body = fresh.Body
-		out.GetBody = fresh.GetBody
-		out.ContentLength = fresh.ContentLength
-		out.TransferEncoding = nil
-		out.Trailer = nil
-	}
-}
-
-// setStream is setBody for a body that is not kept.
-func setStream(out *http.Request, ex *exchange) {
-	if ex.replayable {
-		out.Body = http.NoBody
-		out.ContentLength = 0
-	} else {
-		// The transport closes a body even when it could not connect; the retry still needs it.
-		out.Body = io.NopCloser(out.Body)
-	}
-	if ex.models && ex.attempt.others > 0 && mayRetry(ex) {
-		ex.timer = time.AfterFunc(modelsWait, func() {
-			atomic.StoreInt32(&ex.gaveUp, 1)
-			ex.cancel()
-		})
-	}
 }
 
 // mayRetry says whether the request can go to another replica: it can be sent again, tries are left, and its time is not

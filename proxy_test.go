@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
@@ -129,25 +131,39 @@ func TestMayRetry_isARule(t *testing.T) {
 	}
 }
 
-func TestSetBody_givesTheWholeBodyEachTime(t *testing.T) {
-	for _, body := range []string{"", "a body", "\x00\xff"} {
-		req, err := http.NewRequest(http.MethodPost, "http://cart/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+// keptRequest is a transport that keeps the last request it was given.
+type keptRequest struct {
+	req  *http.Request
+	body string
+}
+
+func (k *keptRequest) RoundTrip(req *http.Request) (*http.Response, error) {
+	k.req = req
+	body, err := io.ReadAll(req.Body)
+	k.body = string(body)
+	return &http.Response{StatusCode: 204, Header: http.Header{}, Body: http.NoBody, Request: req}, err
+}
+
+func TestForward_givesTheWholeBodyEachTime(t *testing.T) {
+	for _, body := range []string{"a body", "\x00\xff"} {
+		p, h := benchPool(t, 1)
+		kept := &keptRequest{}
+		p.replicas[0].worker.proxy.Transport = kept
+		req := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(body))
 		req.ContentLength = -1
 		req.TransferEncoding = []string{"chunked"}
-		setBody(req, &exchange{body: body, buffered: true})
-		got, err := io.ReadAll(req.Body)
-		if err != nil || string(got) != body || req.ContentLength != int64(len(body)) || req.TransferEncoding != nil {
-			t.Errorf("setBody(%q): body %q, %v, length %d, encoding %v, want it with its length", body, got, err, req.ContentLength, req.TransferEncoding)
+		h.ServeHTTP(httptest.NewRecorder(), req)
+		got := kept.req
+		if kept.body != body || got.ContentLength != int64(len(body)) || got.TransferEncoding != nil {
+			t.Fatalf("body %q goes on as %q, length %d, encoding %v, want it with its length", body, kept.body, got.ContentLength,
+				got.TransferEncoding)
 		}
-		again, err := req.GetBody()
+		again, err := got.GetBody()
 		if err != nil {
-			t.Fatalf("setBody(%q): GetBody() = %v", body, err)
+			t.Fatalf("body %q: GetBody() = %v", body, err)
 		}
-		if got, err := io.ReadAll(again); err != nil || string(got) != body {
-			t.Errorf("setBody(%q): GetBody() reads %q, %v", body, got, err)
+		if all, err := io.ReadAll(again); err != nil || string(all) != body {
+			t.Errorf("body %q: GetBody() reads %q, %v", body, all, err)
 		}
 	}
 }

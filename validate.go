@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"sort"
@@ -23,6 +24,7 @@ type settings struct {
 	workers []worker
 	policy  string
 
+	byThreshold  bool // policy is threshold
 	threshold    float64
 	matchAbs     int
 	balanceAbs   int
@@ -32,6 +34,7 @@ type settings struct {
 	evictEvery   time.Duration
 	cleanupHour  int
 	maxBody      int64
+	eagerBody    int64 // announced length up to which a body is read at once
 	maxLoad      int // where a worker does not say otherwise
 	mediaStatus  int // 0 = remote media are allowed
 	peerHeader   bool
@@ -62,6 +65,7 @@ type worker struct {
 	name        string   // the address without credentials, as shown to users
 	peer        []string // the name as a header's value
 	base        *url.URL
+	proxy       *httputil.ReverseProxy // of the pool; made when the pool takes it up
 	maxLoad     int
 	loadPenalty int
 	headers     []header
@@ -101,6 +105,7 @@ func validate(c *Config) (*settings, error) {
 		logLevel:  v.oneOf("logLevel", c.LogLevel, "debug", "info", "warn", "error"),
 		logFormat: v.oneOf("logFormat", c.LogFormat, "json", "text"),
 	}
+	s.byThreshold = s.policy == policyThreshold
 	v.cache(s, &c.Cache)
 	v.proxy(s, &c.Proxy)
 	v.health(s, &c.Health)
@@ -154,6 +159,10 @@ func (v *validator) proxy(s *settings, c *ProxyConfig) {
 	s.requestWait = v.duration("proxy.requestTimeout", c.RequestTimeout, true)
 	s.idleWait = v.duration("proxy.streamIdleTimeout", c.StreamIdleTimeout, true)
 	s.maxBody = int64(v.size("proxy.maxBodyBytes", c.MaxBodyBytes, 1))
+	s.eagerBody = eagerBody
+	if s.eagerBody > s.maxBody {
+		s.eagerBody = s.maxBody
+	}
 	if c.RemoteMediaURLPolicy != "" {
 		s.mediaStatus = v.integer("proxy.remoteMediaUrlPolicy", c.RemoteMediaURLPolicy, 400, 599)
 	}
