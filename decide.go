@@ -1,7 +1,6 @@
 package cart
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -10,20 +9,19 @@ import (
 )
 
 // Most of the work on a request is done by goroutines that live as long as the process: keyLoops cut the key out of the
-// body, decideLoops choose the replica and give its place back at the end, judgeLoops look at the answer. An interpreted call allocates every variable and every
+// body, decideLoops choose the replica, and give its place back where that takes more than counting. An interpreted call allocates every variable and every
 // intermediate value of the called function, about 100 ns each, reached or not; a loop that never returns pays that once.
 // Handing over to it costs less than calling a function of twenty lines.
 var (
 	decidersOnce sync.Once
 	keyJobs      = make(chan *exchange, 256)
 	decideJobs   = make(chan *exchange, 256)
-	judgeJobs    = make(chan *exchange, 256)
 )
 
 // What a decideLoop is asked for.
 const (
-	opChoose  = iota // pick a replica; answered on done
-	opRelease        // end the present attempt; answered on done only if waits is set
+	opChoose  = iota // pick a replica
+	opRelease        // end the present attempt
 	opFind           // only walk down the tree
 	opInsert         // only insert into the tree what was found last
 )
@@ -44,7 +42,6 @@ func startDeciders() {
 		for i := 0; i < n; i++ {
 			go guard("key loop", func() { forever(keyLoop) })
 			go guard("decide loop", func() { forever(decideLoop) })
-			go guard("judge loop", func() { forever(judgeLoop) })
 		}
 	})
 }
@@ -70,11 +67,8 @@ func survive(loop func(*loopState), state *loopState) {
 		newLogger("error", "json").print(levelError, "panic in a decision", "panic", fmt.Sprint(r))
 		ex.chosen = nil
 		ex.refusal = refusedFailed
-		ex.failed = errors.New("a panic in CART, see the log")
 		ex.key = ""
-		if ex.op != opRelease || ex.waits {
-			ex.done <- 1
-		}
+		ex.done <- 1
 	}()
 	loop(state)
 }
@@ -90,15 +84,13 @@ func choose(p *pool, ex *exchange, at int64) (a *attempt, refusal string) {
 	return ex.chosen, ex.refusal
 }
 
-// release ends the present attempt of ex, before another one begins.
+// release ends the present attempt of ex, however it went.
 func release(ex *exchange, a *attempt, at int64) {
 	ex.attempt = a
 	ex.op = opRelease
 	ex.at = at
-	ex.waits = true
 	decideJobs <- ex
 	<-ex.done
-	ex.waits = false
 }
 
 // decideLoop serves one exchange after another: see keyLoop for why it is one long function. It holds the pool's lock from
@@ -137,17 +129,6 @@ func decideLoop(state *loopState) {
 
 		keyed = true
 		if op == opRelease {
-			r = a.replica
-			if ex.result == outcomeSuccess && ex.answered && r.breaker.state == breakerClosed && !r.draining && ex.charges == nil {
-				r.load--
-				r.breaker.failures = 0
-				state.locked = false
-				p.mu.Unlock()
-				if ex.waits {
-					ex.done <- 1
-				}
-				continue
-			}
 			keyed = a.learned && !ex.answered // what was taught has to be found again
 		}
 		now = ex.at
@@ -294,9 +275,7 @@ func decideLoop(state *loopState) {
 			settleAttempt(p, ex, a, now)
 			state.locked = false
 			p.mu.Unlock()
-			if ex.waits {
-				ex.done <- 1
-			}
+			ex.done <- 1
 			continue
 		}
 
@@ -382,7 +361,11 @@ func decideLoop(state *loopState) {
 				r.hits++
 			}
 			p.reasons[why]++
-			a = &attempt{replica: r, worker: r.worker, id: id, load: r.load, others: len(cs) - 1, matched: cs[i].matched, why: why}
+			a = &attempt{replica: r, worker: r.worker, id: id, load: r.load, others: len(cs) - 1, matched: cs[i].matched, why: why,
+				dressed: r.worker.headers != nil}
+			if ex.set.peerHeader {
+				a.peer = r.worker.peer
+			}
 			if r.breaker.state != breakerClosed {
 				a.probe = r.breaker.begin(now)
 			}

@@ -112,6 +112,7 @@ func keyLoop(state *loopState) {
 			out.Host = req.Host
 			out.RemoteAddr = req.RemoteAddr
 			ex.out = out
+			ex.unusual = ex.set.decisionHead
 			ex.dressed = len(req.Header["Expect"]) > 0 || len(req.Header["Upgrade"]) > 0
 			if len(req.Header["Content-Encoding"]) > 0 {
 				decideJobs <- ex

@@ -31,7 +31,7 @@ func newTransport(set *settings) *http.Transport {
 		MaxIdleConnsPerHost:   256,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		WriteBufferSize:       64 << 10,
+		WriteBufferSize:       writeBuffer,
 	}
 	// Yaegi takes the bare method value for a function with one parameter more.
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -39,6 +39,9 @@ func newTransport(set *settings) *http.Transport {
 	}
 	return transport
 }
+
+// writeBuffer lets a request of usual length leave in one write, in bytes. Each connection to a replica has one.
+const writeBuffer = 64 << 10
 
 // newProxy returns the ReverseProxy towards one replica. Its Director is the standard library's own: it aims the request,
 // and leaves headers and query as Traefik's own services do. All that is ours is in replicaTransport, the one hook that is
@@ -49,10 +52,21 @@ func newProxy(base *url.URL, transport *http.Transport, log *logger) *httputil.R
 	var replica http.RoundTripper = &replicaTransport{transport: transport}
 	proxy.Transport = replica
 	proxy.ErrorHandler = attemptFailed
+	proxy.BufferPool = buffers
 	// Broken copies are accounted for by forward; Traefik would show them as errors of its own.
 	proxy.ErrorLog = slog.NewLogLogger(log.out.Handler(), levelDebug)
 	return proxy
 }
+
+// buffers lends ReverseProxy what it copies answers with: else it makes 32 KiB for each, and collecting that garbage costs
+// more than these two calls.
+var buffers httputil.BufferPool = &bufferPool{}
+
+type bufferPool struct{}
+
+func (*bufferPool) Get() []byte { return *(copyBuffers.Get().(*[]byte)) }
+
+func (*bufferPool) Put(b []byte) { copyBuffers.Put(&b) }
 
 // replicaTransport sends a request to the replica of the exchange's present attempt and judges the answer.
 type replicaTransport struct {
@@ -62,83 +76,109 @@ type replicaTransport struct {
 func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	ex := ctx.Value(exchangeKey).(*exchange)
-	if ex.dressed || ex.attempt.worker.headers != nil {
-		dress(req, ex.attempt.worker.headers)
+	a := ex.attempt
+	if ex.dressed || a.dressed {
+		dress(req, a.worker.headers)
 	}
 	trace := interim // a copy: WithClientTrace chains the hooks before it into the one it is given
-	res, err := t.transport.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, &trace)))
+	out := req.WithContext(httptrace.WithClientTrace(ctx, &trace))
+	if ex.buffered {
+		// Without ReverseProxy's wrapper the transport sees that the body is at hand, and writes it together with the headers.
+		out.Body = ex.out.Body
+	}
+	res, err := t.transport.RoundTrip(out)
 	if err != nil {
 		return nil, err
 	}
-	ex.res = res
-	if res.StatusCode >= 400 && takeNext(ex) {
+	status := res.StatusCode
+	if status >= 400 && takeNext(ex, res) {
 		return nil, errTryNext
 	}
-	judgeJobs <- ex
-	<-ex.done
-	if ex.failed != nil || ex.models {
-		return res, passRare(ex)
+	ex.status = status
+	if status < 400 {
+		ex.result = outcomeSuccess
+		ex.answered = true
 	}
-	if ex.first != nil {
-		// Nothing is sent to the client before the first byte is there, for until then another replica can answer.
-		if _, err = ex.first.Peek(1); err != nil {
-			return nil, cutShort(res, err)
+	if a.peer != nil {
+		res.Header["X-Routed-Peer"] = a.peer
+	}
+	length := res.ContentLength
+	if ex.unusual || length <= 0 || res.Header["Content-Type"] == nil {
+		return passUnusual(ex, res)
+	}
+	if ex.set.idleWait > 0 {
+		watch(ex, res)
+	}
+	// Nothing is sent to the client before the first byte is there, for until then another replica can answer.
+	size := firstRead
+	if length < firstRead {
+		size = int(length)
+	}
+	body := bufio.NewReaderSize(res.Body, size)
+	_, err = body.Peek(1)
+	if err != nil {
+		return nil, cutShort(res, err)
+	}
+	if int64(body.Buffered()) < length {
+		res.ContentLength = -1 // which makes ReverseProxy pass on each block as it comes
+	}
+	// The end of the attempt's context closes what is left.
+	res.Body = io.NopCloser(body)
+	return res, nil
+}
+
+// passUnusual prepares all answers but those with a length and a type: streams above all.
+func passUnusual(ex *exchange, res *http.Response) (*http.Response, error) {
+	if ex.charges != nil {
+		settleNow(ex) // this answer may stream for minutes
+	}
+	if ex.set.decisionHead {
+		share := strconv.FormatFloat(ex.attempt.share(len(ex.key)), 'f', 2, 64)
+		res.Header["X-Cart-Reason"] = []string{ex.attempt.why}
+		res.Header["X-Cart-Match"] = []string{share}
+	}
+	if res.Header["Content-Type"] == nil {
+		ex.rw.Header()["Content-Type"] = nil // keeps net/http from guessing
+	}
+	if ex.models {
+		if err := passModels(ex, res); err != nil {
+			return nil, err
 		}
-		if int64(ex.first.Buffered()) < res.ContentLength {
-			res.ContentLength = -1 // which makes ReverseProxy pass on each block as it comes
+		return res, nil
+	}
+	if res.ContentLength == 0 || res.StatusCode == http.StatusSwitchingProtocols {
+		return res, nil
+	}
+	if ex.set.idleWait > 0 {
+		watch(ex, res)
+	}
+	if res.ContentLength > 0 && ex.req.Method != http.MethodHead {
+		if err := awaitFirst(res); err != nil {
+			return nil, cutShort(res, err)
 		}
 	}
 	return res, nil
 }
 
-// judgeLoop prepares one answer after another to pass to its client.
-// Why it is a loop that never returns: see keyLoop.
-func judgeLoop(state *loopState) {
-	var ex *exchange
-	var res *http.Response
-	var set *settings
-	var length int64
-	var status int
-	for {
-		ex = <-judgeJobs
-		state.ex = ex
-		res = ex.res
-		set = ex.set
-		length = res.ContentLength
-		status = res.StatusCode
-		ex.status = status
-		ex.failed = nil
-		ex.first = nil
-		if status < 400 {
-			ex.result = outcomeSuccess
-			ex.answered = true
-		}
-		if set.peerHeader {
-			res.Header["X-Routed-Peer"] = ex.attempt.worker.peer
-		}
-		if ex.charges != nil {
-			settleNow(ex) // this answer may stream for minutes
-		}
-		if set.decisionHead || res.Header["Content-Type"] == nil {
-			addHeads(ex, res)
-		}
-		if length != 0 && !ex.models && status != http.StatusSwitchingProtocols {
-			if length < 0 || length > shortAnswer {
-				if set.idleWait > 0 {
-					res.Body = newWatchedBody(res.Body, set.idleWait, ex.cancel)
-				}
-			} else if set.idleWait > 0 {
-				// Too short to be worth a call for each block read: the whole of it has to come in that time.
-				ex.timer = time.AfterFunc(set.idleWait, ex.cancel)
-			}
-			if length > 0 && ex.req.Method != http.MethodHead {
-				ex.first = bufio.NewReader(res.Body)
-				// The end of the attempt's context closes what is left.
-				res.Body = io.NopCloser(ex.first)
-			}
-		}
-		ex.done <- 1
+// watch bounds the silence of an answer.
+func watch(ex *exchange, res *http.Response) {
+	if n := res.ContentLength; n >= 0 && n <= shortAnswer {
+		// Too short to be worth a call for each block read: the whole of it has to come in that time.
+		ex.timer = time.AfterFunc(ex.set.idleWait, ex.cancel)
+	} else {
+		res.Body = newWatchedBody(res.Body, ex.set.idleWait, ex.cancel)
 	}
+}
+
+// awaitFirst waits for the first byte of an answer, as RoundTrip does in its own statements.
+func awaitFirst(res *http.Response) error {
+	body := bufio.NewReader(res.Body)
+	_, err := body.Peek(1)
+	if int64(body.Buffered()) < res.ContentLength {
+		res.ContentLength = -1
+	}
+	res.Body = io.NopCloser(body)
+	return err
 }
 
 // dress puts on the headers that are meant for this replica, and takes off what is between the client and Traefik.
@@ -159,8 +199,7 @@ func dress(req *http.Request, headers []header) {
 }
 
 // takeNext judges a failure status and takes another replica if it is worth one.
-func takeNext(ex *exchange) bool {
-	res := ex.res
+func takeNext(ex *exchange, res *http.Response) bool {
 	status := res.StatusCode
 	ex.status = status
 	// A refusal leaves nothing in the replica's cache.
@@ -180,30 +219,17 @@ func takeNext(ex *exchange) bool {
 	return true
 }
 
-// addHeads tells the client why it was routed there, if asked for, and keeps net/http from guessing a missing type.
-func addHeads(ex *exchange, res *http.Response) {
-	if ex.set.decisionHead {
-		share := strconv.FormatFloat(ex.attempt.share(len(ex.key)), 'f', 2, 64)
-		res.Header["X-Cart-Reason"] = []string{ex.attempt.why}
-		res.Header["X-Cart-Match"] = []string{share}
-	}
-	if res.Header["Content-Type"] == nil {
-		ex.rw.Header()["Content-Type"] = nil
-	}
-}
+// firstRead is how much of an answer is read before its headers go to the client, in bytes: what is there, up to this.
+const firstRead = 4 << 10
 
 // shortAnswer is the length up to which an answer fits into one read of ReverseProxy's buffer.
 const shortAnswer = 32 << 10
 
-// passRare keeps a list of models that came in time, and drops an answer that could not be judged.
-func passRare(ex *exchange) error {
-	if ex.failed != nil {
-		ex.res.Body.Close()
-		return ex.failed
-	}
-	if ex.status == http.StatusOK && ex.req.Method == http.MethodGet {
-		if err := keepModels(ex, ex.res); err != nil {
-			ex.res.Body.Close()
+// passModels keeps a list of models that came in time.
+func passModels(ex *exchange, res *http.Response) error {
+	if res.StatusCode == http.StatusOK && ex.req.Method == http.MethodGet {
+		if err := keepModels(ex, res); err != nil {
+			res.Body.Close()
 			return err
 		}
 	}

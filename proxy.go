@@ -1,7 +1,6 @@
 package cart
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -37,7 +36,6 @@ type exchange struct {
 	// The decision: see decideLoop.
 	op      int      // what is asked for
 	at      int64    // when, in nanoseconds of the Unix epoch; 0 = now
-	waits   bool     // the end of a release is waited for
 	keyOnly bool     // only the key is asked for
 	done    chan int // answers
 	tree    *tree    // of opFind and opInsert
@@ -58,12 +56,10 @@ type exchange struct {
 	cancel   func()        // gives the attempt up
 	finished bool          // the last attempt came to its end
 	rw       http.ResponseWriter
-	req      *http.Request  // of the client
-	out      *http.Request  // of the present attempt
-	dressed  bool           // out has headers that are not for the replica
-	res      *http.Response // of the present attempt
-	first    *bufio.Reader  // res.Body where its first byte has to be waited for
-	failed   error          // why res does not go to the client
+	req      *http.Request // of the client
+	out      *http.Request // of the present attempt
+	dressed  bool          // out has headers that are not for the replica
+	unusual  bool          // the answer needs more than to be passed on: see passUnusual
 	charges  []charge
 }
 
@@ -144,6 +140,7 @@ func tryOthers(h *handler, ex *exchange) {
 
 // renew makes the request of the next attempt.
 func renew(ctx context.Context, ex *exchange) {
+	ex.unusual = true
 	attemptCtx, cancel := context.WithCancel(context.WithValue(ctx, exchangeKey, ex))
 	ex.cancel = cancel
 	out := ex.req.WithContext(attemptCtx)
@@ -203,15 +200,19 @@ func endExchange(ex *exchange) {
 	if ex.timer != nil {
 		ex.timer.Stop()
 	}
-	if ex.endWhole != nil || !ex.finished {
-		endRare(ex)
+	p, r := ex.pool, ex.attempt.replica
+	p.mu.Lock()
+	if ex.finished && ex.answered && ex.endWhole == nil && ex.charges == nil && !r.draining && r.breaker.state == breakerClosed {
+		r.load--
+		r.breaker.failures = 0
+		p.mu.Unlock()
 		return
 	}
-	ex.op = opRelease
-	decideJobs <- ex
+	p.mu.Unlock()
+	endRare(ex)
 }
 
-// endRare ends an exchange that broke off, or had a limit to its time.
+// endRare ends an exchange that did not simply succeed, or had a limit to its time.
 func endRare(ex *exchange) {
 	if !ex.finished {
 		// It is the replica's fault unless the client left or its time was over.

@@ -46,7 +46,7 @@ func main() {
 	}
 	// The client's own garbage collections would show as the proxies' latency.
 	debug.SetGCPercent(400)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	err = run(ctx, o)
 	interrupted := ctx.Err() != nil
 	stop()
@@ -71,7 +71,7 @@ func run(ctx context.Context, o *options) (err error) {
 		defer f.Close()
 		out = io.MultiWriter(os.Stdout, f)
 	}
-	s := &stage{progress: os.Stderr}
+	s := &stage{progress: os.Stderr, before: o.before}
 	defer func() { err = errors.Join(err, s.tearDown()) }()
 	switch {
 	case o.streams:

@@ -41,7 +41,7 @@ func benchMemory(ctx context.Context, s *stage, o *options, out io.Writer) error
 		return err
 	}
 	// Traefik's debug endpoints tell the heap.
-	p, t, err := s.startPlugin(ctx, object{"api": object{"debug": true}}, object{"cache": object{"maxTreeBytes": treeBound}})
+	p, t, err := s.startPlugin(ctx, "", object{"api": object{"debug": true}}, object{"cache": object{"maxTreeBytes": treeBound}})
 	if err != nil {
 		return err
 	}

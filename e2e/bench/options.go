@@ -19,6 +19,7 @@ type options struct {
 	rounds  int
 	dur     time.Duration // of one target in one round
 	targets []string
+	before  string // the root of a working tree to compare with
 	file    string
 
 	streams  bool
@@ -39,6 +40,7 @@ func parseOptions(args []string, errs io.Writer) (*options, error) {
 	f.IntVar(&o.rounds, "rounds", 5, "rounds; in each, all shapes and targets take turns")
 	f.DurationVar(&o.dur, "dur", time.Second, "how long a target is measured in a round")
 	targets := f.String("targets", strings.Join(targetNames, ","), "what to measure")
+	f.StringVar(&o.before, "before", "", "root of another working tree, whose plugin is measured as cart-before")
 	f.StringVar(&o.file, "o", "", "file to write the report to as well")
 	f.BoolVar(&o.streams, "streams", false, "measure streams instead")
 	f.IntVar(&o.count, "count", 1000, "with -streams: streams at once")

@@ -19,18 +19,20 @@ const (
 	wrr          = "wrr"
 	p2c          = "p2c"
 	interpreted  = "cart"
+	before       = "cart-before"
 	compiled     = "cart-compiled"
 	sglangRouter = "sglang-router"
 	vllmRouter   = "vllm-router"
 )
 
-var targetNames = []string{direct, wrr, p2c, interpreted, compiled, sglangRouter, vllmRouter}
+var targetNames = []string{direct, wrr, p2c, interpreted, before, compiled, sglangRouter, vllmRouter}
 
 var targetAbout = map[string]string{
 	direct:       "the client talks to the backends itself",
 	wrr:          "Traefik's own balancer, weighted round robin, without plugins",
 	p2c:          "the same process, strategy p2c",
 	interpreted:  "CART as a plugin of the official Traefik, a process of its own",
+	before:       "the same with the plugin of another working tree (-before)",
 	compiled:     "the same handler compiled, in a plain net/http server",
 	sglangRouter: "sglang-router 0.3.2, policy cache_aware, its defaults, log level warn",
 	vllmRouter:   "vllm-router 0.1.17, policy cache_aware, its defaults, log level warning",
@@ -51,6 +53,7 @@ type stage struct {
 	backends *process
 	targets  []*target
 	leftOut  []string // which targets could not be started, and why
+	before   string   // the root of the working tree to compare with, "" = none
 	started  []*process
 }
 
@@ -90,6 +93,11 @@ func (s *stage) startTargets(ctx context.Context, names []string) error {
 			t.proc, t.host = balancer, balancerHost(name)
 		case interpreted:
 			t.proc, err = s.startInterpreted(ctx, object{})
+		case before:
+			if s.before == "" {
+				continue
+			}
+			t.proc, err = s.startBefore(ctx)
 		case compiled:
 			if t.proc, err = startRole(ctx, roleCart, s.backendURLs()...); err == nil {
 				s.started = append(s.started, t.proc)
@@ -113,9 +121,9 @@ func (s *stage) startTargets(ctx context.Context, names []string) error {
 	return nil
 }
 
-// startTraefik starts the official Traefik with a dynamic configuration.
-func (s *stage) startTraefik(ctx context.Context, name string, static, dynamic object) (*process, *traefik.Traefik, error) {
-	t, err := traefik.Start(ctx, traefik.Options{LogLevel: "ERROR", Static: static})
+// startTraefik starts the official Traefik with a dynamic configuration. from is the root of the plugin's source, "" = ours.
+func (s *stage) startTraefik(ctx context.Context, name, from string, static, dynamic object) (*process, *traefik.Traefik, error) {
+	t, err := traefik.Start(ctx, traefik.Options{LogLevel: "ERROR", Root: from, Static: static})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/cart-llm/cart/e2e/traefik"
@@ -26,7 +27,7 @@ func (s *stage) startBalancer(ctx context.Context) (*process, error) {
 		}
 		services[strategy] = object{"loadBalancer": object{"strategy": strategy, "servers": servers}}
 	}
-	p, t, err := s.startTraefik(ctx, "traefik", object{"experimental": nil}, object{"http": object{"routers": routers, "services": services}})
+	p, t, err := s.startTraefik(ctx, "traefik", "", object{"experimental": nil}, object{"http": object{"routers": routers, "services": services}})
 	if err != nil {
 		return nil, err
 	}
@@ -44,11 +45,28 @@ func (s *stage) startBalancer(ctx context.Context) (*process, error) {
 
 // startInterpreted starts a Traefik with CART as its plugin. more is added to CART's configuration.
 func (s *stage) startInterpreted(ctx context.Context, more object) (*process, error) {
-	p, _, err := s.startPlugin(ctx, nil, more)
+	p, _, err := s.startPlugin(ctx, "", nil, more)
 	return p, err
 }
 
-func (s *stage) startPlugin(ctx context.Context, static, more object) (*process, *traefik.Traefik, error) {
+// startBefore starts a Traefik with the plugin of the working tree to compare with.
+func (s *stage) startBefore(ctx context.Context) (*process, error) {
+	ours, err := root()
+	if err != nil {
+		return nil, err
+	}
+	binary, err := traefik.Binary(ctx, ours)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Setenv("TRAEFIK_BIN", binary); err != nil {
+		return nil, err
+	}
+	p, _, err := s.startPlugin(ctx, s.before, nil, object{})
+	return p, err
+}
+
+func (s *stage) startPlugin(ctx context.Context, from string, static, more object) (*process, *traefik.Traefik, error) {
 	var workers []object
 	for _, address := range s.backendURLs() {
 		workers = append(workers, object{"url": address})
@@ -57,7 +75,7 @@ func (s *stage) startPlugin(ctx context.Context, static, more object) (*process,
 	for key, value := range more {
 		config[key] = value
 	}
-	p, t, err := s.startTraefik(ctx, "traefik with CART", static, object{"http": object{
+	p, t, err := s.startTraefik(ctx, "traefik with CART", from, static, object{"http": object{
 		"routers": object{"cart": object{
 			"rule": "PathPrefix(`/`)", "entryPoints": []string{traefik.EntryPoint},
 			"middlewares": []string{"cart"}, "service": "noop@internal",
