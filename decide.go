@@ -1,6 +1,7 @@
 package cart
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 	"strings"
@@ -101,7 +102,7 @@ func decideLoop(state *loopState) {
 	var r *replica
 	var a *attempt
 	var t *tree
-	var nd, leaf *node
+	var nd, held, leaf *node
 	var path []*node
 	var depth []int
 	var claims []claim
@@ -109,8 +110,8 @@ func decideLoop(state *loopState) {
 	var in *prompt
 	var seed uint64
 	var now, clock int64
-	var op, grade, g, i, j, k, n, id, at, end, low, high, mid, load, fresh, before, ties int
-	var full, allowed, routed, keyed bool
+	var op, grade, g, i, j, k, n, id, at, end, low, high, mid, load, fresh, before, ties, start, to int
+	var full, allowed, routed, keyed, quick bool
 	var why, key, label, rest string
 	var first byte
 	for {
@@ -136,15 +137,63 @@ func decideLoop(state *loopState) {
 			now = time.Now().UnixNano()
 		}
 
+		quick = false
 		if op == opChoose {
+			routed = ex.endpoint != endpointOther
+			keyed = routed && key != ""
+			in = p.in
+			seed = p.seed*6364136223846793005 + 1442695040888963407
+			p.seed = seed
+			if len(p.freed) > 0 {
+				for _, r = range p.freed {
+					if r.ranked && r.load < r.worker.maxLoad {
+						n = r.load + r.worker.loadPenalty
+						if n > mostRanked {
+							n = mostRanked
+						}
+						if p.loads[r.place] == notRanked {
+							p.open++
+						}
+						p.loads[r.place] = byte(n)
+						if n < p.least {
+							p.least = n
+						}
+					}
+				}
+				p.freed = p.freed[:0]
+			}
+			if routed && ex.tried == nil && ex.set.byThreshold {
+				if now >= p.rankedUntil {
+					p.rank(now)
+				}
+				quick = now < p.rankedUntil && p.open > 0 && p.least < mostRanked
+			}
+		}
+
+		if quick {
+			// in.least is the slot of one of the least loaded: the first one from a place by chance on. Two native searches do
+			// it for any number of replicas.
+			n = len(p.loads)
+			start = int(seed>>33) % n
+			i = -1
+			for i < 0 && p.least <= mostRanked {
+				i = bytes.IndexByte(p.loads[start:], byte(p.least))
+				if i >= 0 {
+					i += start
+				} else {
+					i = bytes.IndexByte(p.loads[:start], byte(p.least))
+					if i < 0 {
+						p.least++
+					}
+				}
+			}
+			in.least = i
+		}
+		if op == opChoose && !quick {
 			// Candidates of the best grade there is: 0 = fine, 1 = asked to be left alone, 2 = breaker open. The last grade
 			// counts only when no breaker in the whole pool lets a request through. in.least is found on the way, one of the
 			// least loaded by chance.
-			routed = ex.endpoint != endpointOther
-			keyed = routed && key != ""
 			cs = p.scratch[:0]
-			in = p.in
-			seed = p.seed
 			grade = 2
 			full = false
 			allowed = false
@@ -279,7 +328,103 @@ func decideLoop(state *loopState) {
 			continue
 		}
 
-		if op == opChoose {
+		if quick {
+			// The least loaded holder of the longest match that a replica which can be chosen has.
+			in.matched = 0
+			i = len(t.path) - 1
+			k = 0
+			if keyed {
+				if t.part != nil {
+					nd = t.part
+					k = t.match
+					i++
+				} else if i > 0 {
+					nd = t.path[i]
+					k = t.depth[i]
+				}
+			}
+			for in.matched == 0 && k > 0 {
+				held = nd
+				if nd.where != nil {
+					// Many hold it: go up the loads until one does.
+					low = p.least
+					at = start
+					to = len(p.loads)
+					for in.matched == 0 && low < notRanked {
+						j = bytes.IndexByte(p.loads[at:to], byte(low))
+						if j >= 0 {
+							at += j
+							if nd.where[p.replicas[at].id] > 0 {
+								in.matched = k
+								in.holder = at
+							}
+							at++
+						} else if to > start && start > 0 {
+							at = 0
+							to = start
+						} else {
+							low++
+							at = start
+							to = len(p.loads)
+						}
+					}
+				} else {
+					for j = range nd.claims {
+						r = p.byID[nd.claims[j].id]
+						if r == nil || p.loads[r.place] == notRanked {
+							continue
+						}
+						n = r.place
+						if in.matched == 0 || p.loads[n] < p.loads[in.holder] {
+							in.matched = k
+							in.holder = n
+							ties = 1
+						} else if p.loads[n] == p.loads[in.holder] {
+							ties++
+							seed = seed*6364136223846793005 + 1442695040888963407
+							if int(seed>>33)%ties == 0 {
+								in.holder = n
+							}
+						}
+					}
+				}
+				i--
+				k = 0
+				if i > 0 {
+					nd = t.path[i]
+					k = t.depth[i]
+				}
+			}
+
+			// The rule of threshold: see there. A fuzz test holds the two together.
+			i = in.least
+			why = reasonMiss
+			if p.open == 1 {
+				why = reasonOnlyOne
+			} else if key == "" {
+				why = reasonNoText
+			} else if in.matched > 0 && (in.matched >= ex.set.matchAbs || float64(in.matched) >= ex.set.threshold*float64(len(key))) {
+				r = p.replicas[in.holder]
+				load = r.load + r.worker.loadPenalty
+				r = p.replicas[i]
+				low = r.load + r.worker.loadPenalty
+				why = reasonOverloaded
+				if load <= low+ex.set.balanceAbs || float64(load) <= ex.set.balanceRel*float64(low) {
+					i = in.holder
+					why = reasonHit
+				}
+			}
+			r = p.replicas[i]
+			n = p.open - 1
+			k = 0
+			if in.matched > 0 {
+				if i == in.holder {
+					k = in.matched
+				} else if held.claimed(r.id) {
+					k = in.matched
+				}
+			}
+		} else if op == opChoose {
 			// Tell the holders among the candidates what of the prompt they hold, at the longest match that any of them has:
 			// no policy asks for more. in.holder is the least loaded of them, one by chance.
 			in.matched = 0
@@ -330,44 +475,45 @@ func decideLoop(state *loopState) {
 			in.turn = p.turn
 			in.draw = int(p.seed >> 33)
 			in.set = ex.set
-			if !routed {
+			if routed {
+				i, why = ex.policy(cs, in)
+			} else {
 				i = in.least
 				why = reasonPassthrough
-			} else if ex.set.byThreshold && len(cs) > 1 && in.total > 0 {
-				// The rule of threshold, without the call: see there.
-				i = in.least
-				why = reasonMiss
-				if in.matched >= ex.set.matchAbs || (in.matched > 0 && float64(in.matched) >= ex.set.threshold*float64(in.total)) {
-					load = cs[in.holder].load
-					low = cs[i].load
-					why = reasonOverloaded
-					if load <= low+ex.set.balanceAbs || float64(load) <= ex.set.balanceRel*float64(low) {
-						i = in.holder
-						why = reasonHit
-					}
-				}
-			} else {
-				i, why = ex.policy(cs, in)
 			}
 			r = cs[i].replica
+			n = len(cs) - 1
+			k = cs[i].matched
+		}
+
+		if op == opChoose {
 			if ex.tried != nil {
 				why = reasonRetry
 				p.retries++
 			}
 			id = r.id
 			r.load++
+			if r.ranked && p.loads[r.place] != notRanked {
+				if r.load >= r.worker.maxLoad {
+					p.loads[r.place] = notRanked
+					p.open--
+				} else if p.loads[r.place] < mostRanked {
+					p.loads[r.place]++
+				}
+			}
 			r.requests++
 			if why == reasonHit {
 				r.hits++
 			}
 			p.reasons[why]++
-			a = &attempt{replica: r, worker: r.worker, id: id, load: r.load, others: len(cs) - 1, matched: cs[i].matched, why: why,
+			a = &attempt{replica: r, worker: r.worker, id: id, load: r.load, others: n, matched: k, why: why,
 				dressed: r.worker.headers != nil}
 			if ex.set.peerHeader {
 				a.peer = r.worker.peer
 			}
 			if r.breaker.state != breakerClosed {
 				a.probe = r.breaker.begin(now)
+				p.rankedUntil = 0
 			}
 			ex.chosen = a
 		} else {
@@ -387,30 +533,44 @@ func decideLoop(state *loopState) {
 			for j = range t.path {
 				nd = t.path[j]
 				nd.used = clock
-				i = len(nd.claims) - 1
-				for i >= 0 && nd.claims[i].id != id {
-					i--
+				if nd.where != nil {
+					i = nd.where[id] - 1
+				} else {
+					i = len(nd.claims) - 1
+					for i >= 0 && nd.claims[i].id != id {
+						i--
+					}
 				}
 				if i >= 0 {
 					nd.claims[i].stamp = clock
 					before = t.depth[j]
 				} else {
 					nd.claims = append(nd.claims, claim{id: id, stamp: clock})
+					if len(nd.claims) > manyHolders {
+						nd.index()
+					}
 					fresh += len(nd.label)
 				}
 			}
 			if t.part != nil {
 				nd = t.split(t.part, t.match-t.depth[len(t.depth)-1])
 				nd.used = clock
-				i = len(nd.claims) - 1
-				for i >= 0 && nd.claims[i].id != id {
-					i--
+				if nd.where != nil {
+					i = nd.where[id] - 1
+				} else {
+					i = len(nd.claims) - 1
+					for i >= 0 && nd.claims[i].id != id {
+						i--
+					}
 				}
 				if i >= 0 {
 					nd.claims[i].stamp = clock
 					before = t.match
 				} else {
 					nd.claims = append(nd.claims, claim{id: id, stamp: clock})
+					if len(nd.claims) > manyHolders {
+						nd.index()
+					}
 					fresh += len(nd.label)
 				}
 			}

@@ -82,6 +82,7 @@ func startProbe(p *pool, client *http.Client, r *replica, set *settings) {
 			return
 		}
 		if r.probed(why, &p.set.health) {
+			p.rankedUntil = 0
 			if r.up {
 				p.log.print(levelInfo, "replica is up", "pool", p.name, "replica", w.name)
 			} else {

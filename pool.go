@@ -3,6 +3,7 @@ package cart
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -14,22 +15,30 @@ type pool struct {
 	name string
 	refs int // handlers that may still use it; guarded by registryMu
 
-	mu         sync.Mutex // guards all below; never held during I/O
-	ended      bool       // the last handler has left
-	set        *settings  // the latest
-	config     string     // what set was made of, to tell a changed configuration from a mere reload
-	transport  *http.Transport
-	probes     *http.Client
-	log        *logger
-	replicas   []*replica
-	draining   []*replica // removed, with requests still running
-	byID       map[int]*replica
-	lastID     int
-	tree       *tree
-	sweep      []*node // where the removal of dead claims goes on; nil = none under way
-	turn       int
-	seed       uint64
-	scratch    []candidate
+	mu        sync.Mutex // guards all below; never held during I/O
+	ended     bool       // the last handler has left
+	set       *settings  // the latest
+	config    string     // what set was made of, to tell a changed configuration from a mere reload
+	transport *http.Transport
+	probes    *http.Client
+	log       *logger
+	replicas  []*replica
+	draining  []*replica // removed, with requests still running
+	byID      map[int]*replica
+	lastID    int
+	tree      *tree
+	sweep     []*node // where the removal of dead claims goes on; nil = none under way
+	turn      int
+	seed      uint64
+	scratch   []candidate
+
+	// What the quick choice goes by: see rank.
+	loads       []byte     // each replica's load with its penalty, by place; notRanked = not to be chosen
+	rankedUntil int64      // until when they hold, in nanoseconds of the Unix epoch
+	least       int        // none of them is lower
+	open        int        // how many of them can be chosen
+	freed       []*replica // whose load went down since the last choice
+
 	in         *prompt
 	reasons    map[string]int64
 	refused    map[string]int64
@@ -212,12 +221,14 @@ func (p *pool) setWorkers(workers []worker) {
 		p.replicas = append(p.replicas, r)
 		delete(known, w.name)
 	}
+	p.rankedUntil = 0
 	p.byID = map[int]*replica{}
 	for _, r := range p.replicas {
 		p.byID[r.id] = r
 	}
 	for _, r := range known {
 		r.draining = true
+		r.ranked = false
 		if r.load > 0 {
 			p.draining = append(p.draining, r)
 		}
@@ -225,6 +236,47 @@ func (p *pool) setWorkers(workers []worker) {
 	// Ids are never reused, so what is left of the claims cannot mislead; the janitor takes them out.
 	if len(old) > 0 && len(known) > 0 {
 		p.sweep = p.tree.all()
+	}
+}
+
+// The loads of rank are bytes: up to mostRanked, which stands for all that is higher too, or notRanked for a replica that is
+// not to be chosen.
+const (
+	mostRanked = 254
+	notRanked  = 255
+)
+
+// rank prepares the quick choice of the least loaded replica: the loads of those that can be chosen, as bytes. It holds
+// until a breaker, a health probe, backpressure or the configuration change who that is.
+func (p *pool) rank(now int64) {
+	p.loads = make([]byte, len(p.replicas))
+	p.freed = nil
+	p.open = 0
+	p.least = 0
+	p.rankedUntil = math.MaxInt64
+	for i, r := range p.replicas {
+		r.place = i
+		p.loads[i] = notRanked
+		r.ranked = r.up && r.breaker.state == breakerClosed && r.pushedUntil <= now
+		change := int64(math.MaxInt64)
+		if r.up && r.breaker.state == breakerOpen {
+			change = r.breaker.openUntil
+		} else if r.up && r.breaker.state != breakerClosed {
+			change = 0 // a probe is due
+		} else if r.up && r.pushedUntil > now {
+			change = r.pushedUntil
+		}
+		if change < p.rankedUntil {
+			p.rankedUntil = change
+		}
+		if r.ranked && r.load < r.worker.maxLoad {
+			load := r.load + r.worker.loadPenalty
+			if load > mostRanked {
+				load = mostRanked
+			}
+			p.loads[i] = byte(load)
+			p.open++
+		}
 	}
 }
 
@@ -250,11 +302,13 @@ type attempt struct {
 func settleAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	r := a.replica
 	r.load--
+	p.freed = append(p.freed, r)
 	if a.learned && !ex.answered {
 		p.tree.takeBack(a.id, a.stamp, a.before)
 	}
 	if ex.pushed > 0 {
 		r.push(now, ex.pushed)
+		p.rankedUntil = 0
 	}
 	if ex.status >= 500 && ex.result == outcomeFailure && !ex.broken && !a.probe {
 		ex.charges = append(ex.charges, charge{a: a, status: ex.status})
@@ -328,6 +382,7 @@ func (p *pool) record(a *attempt, result outcome, now int64) {
 	}
 	before := r.breaker.state
 	r.breaker.record(result, a.probe, last, now, &p.set.breaker)
+	p.rankedUntil = 0
 	if after := r.breaker.state; after != before {
 		p.log.print(levelWarn, "circuit breaker "+after.String(), "pool", p.name, "replica", r.worker.name)
 	}

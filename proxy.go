@@ -205,6 +205,7 @@ func endExchange(ex *exchange) {
 	if ex.finished && ex.answered && ex.endWhole == nil && ex.charges == nil && !r.draining && r.breaker.state == breakerClosed {
 		r.load--
 		r.breaker.failures = 0
+		p.freed = append(p.freed, r)
 		p.mu.Unlock()
 		return
 	}

@@ -16,7 +16,9 @@ type replica struct {
 	probing  bool
 	draining bool // removed from the configuration, requests still running
 
-	slot int // index among the candidates while choose runs, -1 = none
+	place  int  // index in the pool's list of replicas
+	ranked bool // the pool's loads have it: see rank
+	slot   int  // index among the candidates while choose runs, -1 = none
 
 	pushedUntil int64 // nanoseconds of the Unix epoch until which it asked to be left alone
 

@@ -38,6 +38,7 @@ type node struct {
 	firsts string // the first byte of each kid's label, in the order of kids
 	kids   []*node
 	claims []claim
+	where  map[int]int // of many claims: where each id's is, counted from 1
 	used   int64 // clock when a prompt last ran through
 	newer  *node // neighbours in the list of leaves
 	older  *node
@@ -62,6 +63,9 @@ const maxDepth = 512
 // evictLimit bounds the leaves that one insert evicts, so that no request waits for a big sweep: 64 take about half a
 // millisecond interpreted.
 const evictLimit = 64
+
+// manyHolders is the number of claims on a node above which they are looked up in a map.
+const manyHolders = 16
 
 func newTree(maxNodes, maxBytes int) *tree {
 	return &tree{roots: map[string]*node{}, claimed: map[int]int{}, maxNodes: maxNodes, maxBytes: maxBytes}
@@ -125,6 +129,9 @@ func (t *tree) split(n *node, length int) *node {
 		kids:   n.kids,
 		claims: append([]claim(nil), n.claims...),
 		used:   n.used,
+	}
+	if n.where != nil {
+		lower.index()
 	}
 	for _, kid := range lower.kids {
 		kid.parent = lower
@@ -278,8 +285,40 @@ func (t *tree) unclaim(n *node, j int) {
 	if t.claimed[id] <= 0 {
 		delete(t.claimed, id)
 	}
-	n.claims[j] = n.claims[len(n.claims)-1]
-	n.claims = n.claims[:len(n.claims)-1]
+	last := len(n.claims) - 1
+	n.claims[j] = n.claims[last]
+	n.claims = n.claims[:last]
+	if n.where != nil {
+		delete(n.where, id)
+		if j < last {
+			n.where[n.claims[j].id] = j + 1
+		}
+	}
+}
+
+// claimed says whether an id claims n.
+func (n *node) claimed(id int) bool {
+	if n.where != nil {
+		return n.where[id] > 0
+	}
+	for i := range n.claims {
+		if n.claims[i].id == id {
+			return true
+		}
+	}
+	return false
+}
+
+// index enters the last claim of n where it is looked up, or all of them if there was no need for that yet.
+func (n *node) index() {
+	first := len(n.claims) - 1
+	if n.where == nil {
+		n.where = map[int]int{}
+		first = 0
+	}
+	for j := first; j < len(n.claims); j++ {
+		n.where[n.claims[j].id] = j + 1
+	}
 }
 
 // remove takes a node without kids out of the tree.
