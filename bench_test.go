@@ -53,7 +53,7 @@ func benchPool(b testing.TB, replicas int) (*pool, *handler) {
 	}
 	p := newPool("bench", set)
 	p.apply(set, "")
-	return p, &handler{pool: p, set: set, policy: policies[set.policy]}
+	return p, &handler{pool: p, set: set, policy: policies[set.policy], eager: set.eagerBody}
 }
 
 func BenchmarkKey(b *testing.B) {

@@ -4,31 +4,9 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"time"
 )
-
-// readBody reads the whole body of a request into ex.body, as far as the bound allows. It is a string, so that the key can
-// be a part of it without a copy.
-func readBody(ex *exchange) *refusal {
-	ex.buffered = true
-	ex.replayable = true
-	length := ex.req.ContentLength
-	if length <= 0 || length > ex.set.eagerBody || ex.req.Body == nil {
-		return readLongBody(ex)
-	}
-	var body strings.Builder
-	body.Grow(int(length))
-	buffer := copyBuffers.Get().(*[]byte)
-	n, err := io.CopyBuffer(&body, ex.req.Body, *buffer)
-	copyBuffers.Put(buffer)
-	if err != nil || n < length {
-		return uploadFailed(err)
-	}
-	ex.body = body.String()
-	return nil
-}
 
 // copyBuffers are lent to reads of bodies.
 var copyBuffers = sync.Pool{New: func() interface{} {
@@ -40,8 +18,22 @@ var copyBuffers = sync.Pool{New: func() interface{} {
 // follows what really comes.
 const eagerBody = 1 << 20
 
-func readLongBody(ex *exchange) *refusal {
-	req, most := ex.req, ex.set.maxBody
+// readLong reads the body of a request into ex.text, as far as the bound allows, and inspects it if that is asked for. It
+// says whether the request may go on, and has answered it if not.
+func readLong(ex *exchange) bool {
+	set := ex.h.set
+	failed := readUpTo(ex, set.maxBody)
+	if failed == nil && set.mediaStatus > 0 {
+		failed = inspectMedia(ex.req, ex.text.String(), set.mediaStatus)
+	}
+	if failed != nil {
+		refuse(ex.h.pool, ex.rw, routedPaths[ex.req.URL.Path], failed)
+	}
+	return failed == nil
+}
+
+func readUpTo(ex *exchange, most int64) *refusal {
+	req := ex.req
 	length := req.ContentLength
 	if length > most {
 		if length <= 2*most && req.Header.Get("Expect") == "" {
@@ -53,8 +45,10 @@ func readLongBody(ex *exchange) *refusal {
 	if req.Body == nil || length == 0 {
 		return nil
 	}
-	var body strings.Builder
-	n, err := io.Copy(&body, io.LimitReader(req.Body, most+1))
+	if length > 0 && length <= eagerBody {
+		ex.text.Grow(int(length))
+	}
+	n, err := io.Copy(&ex.text, io.LimitReader(req.Body, most+1))
 	if n > most {
 		io.CopyN(io.Discard, req.Body, most)
 		return refusals[refusedTooLarge]
@@ -62,8 +56,12 @@ func readLongBody(ex *exchange) *refusal {
 	if err != nil || n < length {
 		return uploadFailed(err)
 	}
-	ex.body = body.String()
 	return nil
+}
+
+// refuseUpload answers a request whose body ended early.
+func refuseUpload(ex *exchange, err error) {
+	refuse(ex.h.pool, ex.rw, routedPaths[ex.req.URL.Path], uploadFailed(err))
 }
 
 func uploadFailed(err error) *refusal {

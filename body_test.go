@@ -31,15 +31,13 @@ func upload(sent string, announced int64, broken error) *http.Request {
 	return req
 }
 
-// readUpTo reads a request's body with that bound.
-func readUpTo(req *http.Request, most int64) (string, *refusal) {
-	set := &settings{maxBody: most, eagerBody: eagerBody}
-	if most < eagerBody {
-		set.eagerBody = most
+// read reads a request's body with that bound.
+func read(req *http.Request, most int64) (string, *refusal) {
+	ex := &exchange{req: req}
+	if refused := readUpTo(ex, most); refused != nil {
+		return "", refused
 	}
-	ex := &exchange{req: req, set: set}
-	refused := readBody(ex)
-	return ex.body, refused
+	return ex.text.String(), nil
 }
 
 func TestReadBody_readsAllOrSaysWhyNot(t *testing.T) {
@@ -74,7 +72,7 @@ func TestReadBody_readsAllOrSaysWhyNot(t *testing.T) {
 		{"too slow", small, 2000, os.ErrDeadlineExceeded, 5000, refusedSlowUpload},
 		{"too slow, chunked", small, -1, os.ErrDeadlineExceeded, 5000, refusedSlowUpload},
 	} {
-		body, refused := readUpTo(upload(row.sent, row.announced, row.broken), row.most)
+		body, refused := read(upload(row.sent, row.announced, row.broken), row.most)
 		if row.refusal != "" {
 			if refused == nil || refused.why != row.refusal || body != "" {
 				t.Errorf("%s: readBody() = %d bytes, %v, want none and %s", row.story, len(body), refused, row.refusal)
@@ -90,7 +88,7 @@ func TestReadBody_readsAllOrSaysWhyNot(t *testing.T) {
 func TestReadBody_withoutABody(t *testing.T) {
 	req := upload("", 10, nil)
 	req.Body = nil
-	if body, refused := readUpTo(req, 1000); body != "" || refused != nil {
+	if body, refused := read(req, 1000); body != "" || refused != nil {
 		t.Errorf("readBody(no body) = %d bytes, %v, want none and no refusal", len(body), refused)
 	}
 }
@@ -99,7 +97,7 @@ func TestReadBody_letsAClientFinishThatAnnouncesALittleTooMuch(t *testing.T) {
 	sent := strings.NewReader(strings.Repeat("x", 1500))
 	req := upload("", 1500, nil)
 	req.Body = io.NopCloser(sent)
-	if _, refused := readUpTo(req, 1000); refused == nil || refused.why != refusedTooLarge || sent.Len() != 0 {
+	if _, refused := read(req, 1000); refused == nil || refused.why != refusedTooLarge || sent.Len() != 0 {
 		t.Errorf("readBody(1500 of at most 1000) = %v with %d bytes unread, want %s with all read", refused, sent.Len(), refusedTooLarge)
 	}
 	// With Expect the client waits for leave to send.
@@ -107,7 +105,7 @@ func TestReadBody_letsAClientFinishThatAnnouncesALittleTooMuch(t *testing.T) {
 	req = upload("", 1500, nil)
 	req.Body = io.NopCloser(sent)
 	req.Header.Set("Expect", "100-continue")
-	if _, refused := readUpTo(req, 1000); refused == nil || sent.Len() != 1500 {
+	if _, refused := read(req, 1000); refused == nil || sent.Len() != 1500 {
 		t.Errorf("readBody(1500 of at most 1000, 100-continue) left %d bytes unread, want all 1500", sent.Len())
 	}
 }

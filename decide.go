@@ -2,97 +2,9 @@ package cart
 
 import (
 	"bytes"
-	"fmt"
-	"runtime"
 	"strings"
-	"sync"
 	"time"
 )
-
-// Most of the work on a request is done by goroutines that live as long as the process: keyLoops cut the key out of the
-// body, decideLoops choose the replica, and give its place back where that takes more than counting. An interpreted call allocates every variable and every
-// intermediate value of the called function, about 100 ns each, reached or not; a loop that never returns pays that once.
-// Handing over to it costs less than calling a function of twenty lines.
-var (
-	decidersOnce sync.Once
-	keyJobs      = make(chan *exchange, 256)
-	decideJobs   = make(chan *exchange, 256)
-)
-
-// What a decideLoop is asked for.
-const (
-	opChoose  = iota // pick a replica
-	opRelease        // end the present attempt
-	opFind           // only walk down the tree
-	opInsert         // only insert into the tree what was found last
-)
-
-// loopState is what has to be put right when a loop panics.
-type loopState struct {
-	ex     *exchange
-	locked bool
-}
-
-// startDeciders starts the loops, once in a process.
-func startDeciders() {
-	decidersOnce.Do(func() {
-		n := runtime.GOMAXPROCS(0)
-		if n < 4 {
-			n = 4 // so that a body of many megabytes does not hold up the others
-		}
-		for i := 0; i < n; i++ {
-			go guard("key loop", func() { forever(keyLoop) })
-			go guard("decide loop", func() { forever(decideLoop) })
-		}
-	})
-}
-
-// forever runs a loop again after a panic.
-func forever(loop func(*loopState)) {
-	for {
-		survive(loop, &loopState{})
-	}
-}
-
-// survive turns the panic of a loop into a log line and an answer without a replica.
-func survive(loop func(*loopState), state *loopState) {
-	defer func() {
-		r := recover()
-		if r == nil {
-			return
-		}
-		ex := state.ex
-		if state.locked {
-			ex.pool.mu.Unlock()
-		}
-		newLogger("error", "json").print(levelError, "panic in a decision", "panic", fmt.Sprint(r))
-		ex.chosen = nil
-		ex.refusal = refusedFailed
-		ex.key = ""
-		ex.done <- 1
-	}()
-	loop(state)
-}
-
-// choose picks a replica that ex has not tried yet, takes a place on it and teaches the tree. Without one it returns nil
-// and why not. at is the time in nanoseconds of the Unix epoch, 0 = now.
-func choose(p *pool, ex *exchange, at int64) (a *attempt, refusal string) {
-	ex.pool = p
-	ex.op = opChoose
-	ex.at = at
-	decideJobs <- ex
-	<-ex.done
-	return ex.chosen, ex.refusal
-}
-
-// release ends the present attempt of ex, however it went.
-func release(ex *exchange, a *attempt, at int64) {
-	ex.attempt = a
-	ex.op = opRelease
-	ex.at = at
-	decideJobs <- ex
-	<-ex.done
-}
 
 // decideLoop serves one exchange after another: see keyLoop for why it is one long function. It holds the pool's lock from
 // the candidates to the lesson for the tree, so that a decision sees one state.
@@ -122,6 +34,12 @@ func decideLoop(state *loopState) {
 		op = ex.op
 		a = ex.attempt
 		key = ex.key
+		if op == opEnd {
+			ex.cancel()
+			if ex.timer != nil {
+				ex.timer.Stop()
+			}
+		}
 		if p != nil {
 			p.mu.Lock()
 			state.locked = true
@@ -129,7 +47,16 @@ func decideLoop(state *loopState) {
 		}
 
 		keyed = true
-		if op == opRelease {
+		if op == opEnd || op == opRelease {
+			r = a.replica
+			if op == opEnd && ex.answered && ex.charges == nil && !r.draining && r.breaker.state == breakerClosed {
+				r.load--
+				r.breaker.failures = 0
+				p.freed = append(p.freed, r)
+				state.locked = false
+				p.mu.Unlock()
+				continue
+			}
 			keyed = a.learned && !ex.answered // what was taught has to be found again
 		}
 		now = ex.at
@@ -320,11 +247,13 @@ func decideLoop(state *loopState) {
 			ex.done <- 1
 			continue
 		}
-		if op == opRelease {
+		if op == opEnd || op == opRelease {
 			settleAttempt(p, ex, a, now)
 			state.locked = false
 			p.mu.Unlock()
-			ex.done <- 1
+			if op == opRelease {
+				ex.done <- 1
+			}
 			continue
 		}
 
@@ -506,11 +435,7 @@ func decideLoop(state *loopState) {
 				r.hits++
 			}
 			p.reasons[why]++
-			a = &attempt{replica: r, worker: r.worker, id: id, load: r.load, others: n, matched: k, why: why,
-				dressed: r.worker.headers != nil}
-			if ex.set.peerHeader {
-				a.peer = r.worker.peer
-			}
+			a = &attempt{replica: r, worker: r.worker, id: id, load: r.load, others: n, matched: k, why: why}
 			if r.breaker.state != breakerClosed {
 				a.probe = r.breaker.begin(now)
 				p.rankedUntil = 0
@@ -546,7 +471,7 @@ func decideLoop(state *loopState) {
 					before = t.depth[j]
 				} else {
 					nd.claims = append(nd.claims, claim{id: id, stamp: clock})
-					if len(nd.claims) > manyHolders {
+					if nd.where != nil || len(nd.claims) > manyHolders {
 						nd.index()
 					}
 					fresh += len(nd.label)
@@ -568,7 +493,7 @@ func decideLoop(state *loopState) {
 					before = t.match
 				} else {
 					nd.claims = append(nd.claims, claim{id: id, stamp: clock})
-					if len(nd.claims) > manyHolders {
+					if nd.where != nil || len(nd.claims) > manyHolders {
 						nd.index()
 					}
 					fresh += len(nd.label)
@@ -638,19 +563,22 @@ func decideLoop(state *loopState) {
 			a.learned = true
 		}
 		if op == opChoose {
+			if ex.tried == nil {
+				ex.attempt = a
+				if r.worker.headers != nil {
+					ex.dressed = true
+				}
+				if ex.set.peerHeader {
+					ex.peer = r.worker.peer
+				}
+			}
 			ex.tried = append(ex.tried, id)
 			state.locked = false
 			p.mu.Unlock()
+			if ex.set.logDecisions && ex.attempt == a {
+				logDecision(ex)
+			}
 		}
 		ex.done <- 1
 	}
-}
-
-func wasTried(ex *exchange, r *replica) bool {
-	for _, id := range ex.tried {
-		if id == r.id {
-			return true
-		}
-	}
-	return false
 }

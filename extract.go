@@ -83,6 +83,7 @@ func keyOf(e endpoint, body string) (space, key string) {
 // define, and leaves what is rare to functions.
 func keyLoop(state *loopState) {
 	var ex *exchange
+	var h *handler
 	var body, head, tail, rest, name, preName, tools, pre, prompt, model, salt string
 	var e endpoint
 	var i, n, main, value, toolsAt, preAt, limit, from, end int
@@ -92,27 +93,36 @@ func keyLoop(state *loopState) {
 	for {
 		ex = <-keyJobs
 		state.ex = ex
-		body = ex.body
 		ex.key = ""
 		ex.space = ""
 
 		// The request to the replica, as far as it does not depend on which one that is.
 		req = ex.req
 		if req != nil {
-			ctx = context.WithValue(req.Context(), exchangeKey, ex)
-			if ex.set.requestWait > 0 {
+			h = ex.h
+			ex.pool = h.pool
+			ex.set = h.set
+			ex.policy = h.policy
+			ex.endpoint = routedPaths[req.URL.Path]
+			ex.body = ex.text.String()
+			ex.buffered = true
+			ex.replayable = true
+			ctx = req.Context()
+			ex.client = ctx
+			ctx = context.WithValue(ctx, exchangeKey, ex)
+			if h.set.requestWait > 0 {
 				ctx = limitWhole(ctx, ex)
 			}
 			ctx, cancel = context.WithCancel(ctx)
 			ex.cancel = cancel
 			// NewRequest makes body and GetBody natively; an interpreted reader would be called for each block.
-			out, _ = http.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(body))
+			out, _ = http.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(ex.body))
 			out.URL = req.URL
 			out.Header = req.Header
 			out.Host = req.Host
 			out.RemoteAddr = req.RemoteAddr
 			ex.out = out
-			ex.unusual = ex.set.decisionHead
+			ex.unusual = h.set.decisionHead
 			ex.dressed = len(req.Header["Expect"]) > 0 || len(req.Header["Upgrade"]) > 0
 			if len(req.Header["Content-Encoding"]) > 0 {
 				decideJobs <- ex
@@ -120,6 +130,7 @@ func keyLoop(state *loopState) {
 			}
 		}
 
+		body = ex.body
 		if len(body) > maxKeyBody {
 			body = body[:maxKeyBody]
 		}
@@ -137,7 +148,6 @@ func keyLoop(state *loopState) {
 		default:
 			name = `"prompt":`
 		}
-		main = -1
 		if name == openMessages {
 			main = strings.Index(body, openFirst)
 		} else {

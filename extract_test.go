@@ -793,7 +793,7 @@ func checkLinear(t *testing.T, story string, e endpoint, body func(n int) string
 	const n = 6000
 	short, long := []byte(body(n)), []byte(body(4*n))
 	var once, four time.Duration
-	for try := 0; try < 3; try++ {
+	for try := 0; try < 10; try++ {
 		once = elapsed(e, short)
 		four = elapsed(e, long)
 		if four < 50*time.Millisecond || four < 10*once {
@@ -970,11 +970,10 @@ func TestKeyOf_givesUpOnEndlessSearches(t *testing.T) {
 		{endpointMessages, `{"messages":[{"role":"user"}],"system":[`, `{"text":"x-anthropic-billing-header"},`},
 	} {
 		body := row.head + strings.Repeat(row.repeated, (size-len(row.head))/len(row.repeated))
-		plain := `{"prompt":"` + strings.Repeat("a", size)
-		// Ten times what a body of that length takes that has nothing to look for, and half a second for a busy machine.
-		bound := 10*elapsed(endpointCompletion, []byte(plain)) + 500*time.Millisecond
+		// A search that starts anew at each of them would take hours.
+		const bound = 20 * time.Second
 		if took := elapsed(row.endpoint, []byte(body)); took > bound {
-			t.Errorf("keyOf(%d, %s%s...) took %v, want less than %v", row.endpoint, row.head[:10], row.repeated, took, bound)
+			t.Errorf("keyOf(%d, %.10s%s...) took %v, want less than %v", row.endpoint, row.head, row.repeated, took, bound)
 		}
 	}
 }

@@ -76,9 +76,8 @@ type replicaTransport struct {
 func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	ex := ctx.Value(exchangeKey).(*exchange)
-	a := ex.attempt
-	if ex.dressed || a.dressed {
-		dress(req, a.worker.headers)
+	if ex.dressed {
+		dress(req, ex.attempt.worker.headers)
 	}
 	trace := interim // a copy: WithClientTrace chains the hooks before it into the one it is given
 	out := req.WithContext(httptrace.WithClientTrace(ctx, &trace))
@@ -99,8 +98,8 @@ func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		ex.result = outcomeSuccess
 		ex.answered = true
 	}
-	if a.peer != nil {
-		res.Header["X-Routed-Peer"] = a.peer
+	if ex.peer != nil {
+		res.Header["X-Routed-Peer"] = ex.peer
 	}
 	length := res.ContentLength
 	if ex.unusual || length <= 0 || res.Header["Content-Type"] == nil {
@@ -242,7 +241,7 @@ func passModels(ex *exchange, res *http.Response) error {
 // cutShort drops an answer that ended before its first byte.
 func cutShort(res *http.Response, err error) error {
 	res.Body.Close()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

@@ -3,6 +3,7 @@ package cart
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 )
 
@@ -13,7 +14,7 @@ type handler struct {
 	set    *settings
 	policy policy
 
-	logDecisions bool
+	eager int64 // length up to which a body is read at once; 0 = none, for all are inspected
 }
 
 // New builds the middleware. name is its qualified name, such as "cart@file": routers that use the same middleware share
@@ -36,33 +37,51 @@ func New(ctx context.Context, next http.Handler, config *Config, name string) (h
 		return nil, err
 	}
 	p := join(ctx, name, set, fmt.Sprintf("%v", *config))
-	return &handler{pool: p, set: set, policy: policies[set.policy], logDecisions: set.logLevel == "debug"}, nil
+	return &handler{pool: p, set: set, policy: policies[set.policy], eager: set.eagerBody}, nil
 }
 
-// ServeHTTP answers CART's own endpoints and sends everything else to a replica. Like all that compiled code calls for each
-// request, it is short: see keyLoop.
+// ServeHTTP answers CART's own endpoints and sends everything else to a replica. It is one function, and everything that
+// does not have to be in it is in keyLoop and decideLoop: see there what a call costs.
 func (h *handler) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
-	ex := &exchange{endpoint: routedPaths[req.URL.Path], set: h.set, policy: h.policy, client: req.Context(), pool: h.pool,
-		rw: rw, req: req, done: make(chan int, 1)}
-	if ex.endpoint == endpointOther || req.Method != http.MethodPost {
+	ex := &exchange{h: h, rw: rw, req: req, done: make(chan int, 1)}
+	if routedPaths[req.URL.Path] == endpointOther || req.Method != http.MethodPost {
 		serveOther(h, ex)
 		return
 	}
-	failed := readBody(ex)
-	if failed == nil && h.set.mediaStatus > 0 {
-		failed = inspectMedia(req, ex.body, h.set.mediaStatus)
-	}
-	if failed != nil {
-		refuse(h.pool, rw, ex.endpoint, failed)
-		return
+	length := req.ContentLength
+	if length <= 0 || length > h.eager {
+		// No length, a long body, or one to be inspected.
+		if !readLong(ex) {
+			return
+		}
+	} else {
+		// Into a string, so that the key can be a part of it without a copy.
+		buffer := copyBuffers.Get().(*[]byte)
+		ex.text.Grow(int(length))
+		n, err := io.CopyBuffer(&ex.text, req.Body, *buffer)
+		copyBuffers.Put(buffer)
+		if n < length {
+			refuseUpload(ex, err)
+			return
+		}
 	}
 	keyJobs <- ex
 	<-ex.done
-	forward(h, ex)
+	if ex.chosen == nil && !chooseAgain(ex) {
+		return
+	}
+	// Also when ReverseProxy panics to cut a broken stream.
+	defer endExchange(ex)
+	ex.attempt.worker.proxy.ServeHTTP(rw, ex.out)
+	if ex.next != nil {
+		tryOthers(ex)
+	}
+	ex.finished = true
 }
 
 // serveOther answers everything that is not routed by its prompt.
 func serveOther(h *handler, ex *exchange) {
+	ex.take(h)
 	ex.endpoint = endpointOther
 	set, rw, req := h.set, ex.rw, ex.req
 	path := req.URL.Path
@@ -90,14 +109,12 @@ func serveOther(h *handler, ex *exchange) {
 	ex.replayable = req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0
 	if set.mediaStatus > 0 && req.Method == http.MethodPost {
 		// No spelling of a path gets around the inspection.
-		failed := readBody(ex)
-		if failed == nil {
-			failed = inspectMedia(req, ex.body, set.mediaStatus)
-		}
-		if failed != nil {
-			refuse(h.pool, rw, endpointOther, failed)
+		if !readLong(ex) {
 			return
 		}
+		ex.buffered = true
+		ex.replayable = true
+		ex.body = ex.text.String()
 	}
 	ctx := req.Context()
 	if set.requestWait > 0 {
@@ -110,7 +127,11 @@ func serveOther(h *handler, ex *exchange) {
 		refuseChosen(ex)
 		return
 	}
-	ex.attempt = ex.chosen
 	renew(ctx, ex)
-	forward(h, ex)
+	defer endExchange(ex)
+	ex.attempt.worker.proxy.ServeHTTP(rw, ex.out)
+	if ex.next != nil {
+		tryOthers(ex)
+	}
+	ex.finished = true
 }

@@ -283,16 +283,14 @@ func (p *pool) rank(now int64) {
 // attempt is one try of an exchange on one replica.
 type attempt struct {
 	replica *replica
-	worker  *worker  // as configured when the attempt began
-	id      int      // of the replica when the attempt began
-	peer    []string // of the worker, if it is told to the client
-	dressed bool     // the worker has headers of its own
-	probe   bool     // the breaker's probe of half open
-	why     string   // reason of the decision
-	load    int      // of the replica, this request included
-	others  int      // further candidates there were
-	matched int      // characters of the prompt that were known there
-	learned bool     // the tree was taught; stamp and before take it back
+	worker  *worker // as configured when the attempt began
+	id      int     // of the replica when the attempt began
+	probe   bool    // the breaker's probe of half open
+	why     string  // reason of the decision
+	load    int     // of the replica, this request included
+	others  int     // further candidates there were
+	matched int     // characters of the prompt that were known there
+	learned bool    // the tree was taught; stamp and before take it back
 	stamp   int64
 	before  int
 }

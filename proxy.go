@@ -15,6 +15,7 @@ import (
 
 // exchange is one client request and all that is tried to answer it.
 type exchange struct {
+	h        *handler
 	pool     *pool
 	set      *settings
 	policy   policy
@@ -23,9 +24,10 @@ type exchange struct {
 	endWhole func()
 	endpoint endpoint
 
-	body       string // of a routed request
-	buffered   bool   // body holds the whole body
-	replayable bool   // the request can be sent again
+	text       strings.Builder // collects the body of a routed request
+	body       string          // which is then here
+	buffered   bool            // body holds the whole body
+	replayable bool            // the request can be sent again
 	space, key string
 
 	models      bool   // GET or HEAD /v1/models, whose answer is kept
@@ -58,7 +60,8 @@ type exchange struct {
 	rw       http.ResponseWriter
 	req      *http.Request // of the client
 	out      *http.Request // of the present attempt
-	dressed  bool          // out has headers that are not for the replica
+	dressed  bool          // out's headers have to be changed for the replica
+	peer     []string      // the replica's name as a header's value; nil: it is not told
 	unusual  bool          // the answer needs more than to be passed on: see passUnusual
 	charges  []charge
 }
@@ -73,24 +76,12 @@ var errTryNext = errors.New("the answer is worth another replica")
 // modelsWait bounds the wait for a list of models, so that a hanging replica does not hold up clients at their start.
 const modelsWait = time.Second
 
-// forward sends the request to the replica that was chosen, and to others until one answers, or tells the client that
-// none does.
-func forward(h *handler, ex *exchange) {
-	if ex.chosen == nil && !chooseAgain(ex) {
-		refuseChosen(ex)
-		return
-	}
-	ex.attempt = ex.chosen
-	if h.logDecisions {
-		logDecision(ex)
-	}
-	// Also when ReverseProxy panics to cut a broken stream.
-	defer endExchange(ex)
-	ex.attempt.worker.proxy.ServeHTTP(ex.rw, ex.out)
-	if ex.next != nil {
-		tryOthers(h, ex)
-	}
-	ex.finished = true
+// take gives the exchange what it goes by.
+func (ex *exchange) take(h *handler) {
+	ex.pool = h.pool
+	ex.set = h.set
+	ex.policy = h.policy
+	ex.client = ex.req.Context()
 }
 
 // limitWhole puts the whole of an exchange under proxy.requestTimeout.
@@ -109,7 +100,7 @@ func refuseChosen(ex *exchange) {
 }
 
 // tryOthers goes on with the replicas that were taken for a retry.
-func tryOthers(h *handler, ex *exchange) {
+func tryOthers(ex *exchange) {
 	for ex.next != nil {
 		release(ex, ex.attempt, 0)
 		endAttempt(ex)
@@ -130,7 +121,7 @@ func tryOthers(h *handler, ex *exchange) {
 			fail(ex.rw, ex, ctx.Err())
 			return
 		}
-		if h.logDecisions {
+		if ex.set.logDecisions {
 			logDecision(ex)
 		}
 		renew(ctx, ex)
@@ -141,6 +132,10 @@ func tryOthers(h *handler, ex *exchange) {
 // renew makes the request of the next attempt.
 func renew(ctx context.Context, ex *exchange) {
 	ex.unusual = true
+	ex.dressed = true
+	if ex.set.peerHeader {
+		ex.peer = ex.attempt.worker.peer
+	}
 	attemptCtx, cancel := context.WithCancel(context.WithValue(ctx, exchangeKey, ex))
 	ex.cancel = cancel
 	out := ex.req.WithContext(attemptCtx)
@@ -172,15 +167,17 @@ func renew(ctx context.Context, ex *exchange) {
 
 // chooseAgain waits a moment for a place when all replicas are full, and says whether there was one. An answer reaches its
 // client a little before its place is free: a client that sends one request after the other must not be refused for that.
+// If there is none the request has been answered.
 func chooseAgain(ex *exchange) bool {
 	for d := time.Millisecond; d <= 16*time.Millisecond; d *= 4 {
 		if ex.refusal != refusedFull || !pause(ex.req.Context(), d) {
-			return false
+			break
 		}
 		if choose(ex.pool, ex, 0); ex.chosen != nil {
 			return true
 		}
 	}
+	refuseChosen(ex)
 	return false
 }
 
@@ -196,25 +193,17 @@ func endAttempt(ex *exchange) {
 
 // endExchange ends the last attempt: whatever way it went, the place on the replica is released.
 func endExchange(ex *exchange) {
-	ex.cancel()
-	if ex.timer != nil {
-		ex.timer.Stop()
-	}
-	p, r := ex.pool, ex.attempt.replica
-	p.mu.Lock()
-	if ex.finished && ex.answered && ex.endWhole == nil && ex.charges == nil && !r.draining && r.breaker.state == breakerClosed {
-		r.load--
-		r.breaker.failures = 0
-		p.freed = append(p.freed, r)
-		p.mu.Unlock()
+	if ex.finished && ex.endWhole == nil {
+		ex.op = opEnd
+		decideJobs <- ex
 		return
 	}
-	p.mu.Unlock()
 	endRare(ex)
 }
 
-// endRare ends an exchange that did not simply succeed, or had a limit to its time.
+// endRare ends an exchange that broke off, or had a limit to its time.
 func endRare(ex *exchange) {
+	endAttempt(ex)
 	if !ex.finished {
 		// It is the replica's fault unless the client left or its time was over.
 		ex.result = outcomeNeutral

@@ -39,8 +39,8 @@ type node struct {
 	kids   []*node
 	claims []claim
 	where  map[int]int // of many claims: where each id's is, counted from 1
-	used   int64 // clock when a prompt last ran through
-	newer  *node // neighbours in the list of leaves
+	used   int64       // clock when a prompt last ran through
+	newer  *node       // neighbours in the list of leaves
 	older  *node
 	listed bool
 	gone   bool

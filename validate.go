@@ -25,6 +25,7 @@ type settings struct {
 	policy  string
 
 	byThreshold  bool // policy is threshold
+	logDecisions bool
 	threshold    float64
 	matchAbs     int
 	balanceAbs   int
@@ -34,9 +35,9 @@ type settings struct {
 	evictEvery   time.Duration
 	cleanupHour  int
 	maxBody      int64
-	eagerBody    int64 // announced length up to which a body is read at once
-	maxLoad      int // where a worker does not say otherwise
-	mediaStatus  int // 0 = remote media are allowed
+	eagerBody    int64 // announced length up to which a body is read at once; 0 = none
+	maxLoad      int   // where a worker does not say otherwise
+	mediaStatus  int   // 0 = remote media are allowed
 	peerHeader   bool
 	decisionHead bool
 
@@ -106,6 +107,7 @@ func validate(c *Config) (*settings, error) {
 		logFormat: v.oneOf("logFormat", c.LogFormat, "json", "text"),
 	}
 	s.byThreshold = s.policy == policyThreshold
+	s.logDecisions = s.logLevel == "debug"
 	v.cache(s, &c.Cache)
 	v.proxy(s, &c.Proxy)
 	v.health(s, &c.Health)
@@ -165,6 +167,7 @@ func (v *validator) proxy(s *settings, c *ProxyConfig) {
 	}
 	if c.RemoteMediaURLPolicy != "" {
 		s.mediaStatus = v.integer("proxy.remoteMediaUrlPolicy", c.RemoteMediaURLPolicy, 400, 599)
+		s.eagerBody = 0 // all bodies are inspected
 	}
 	s.peerHeader = v.boolean("proxy.addRoutedPeerHeader", c.AddRoutedPeerHeader)
 	s.decisionHead = v.boolean("proxy.addDecisionHeaders", c.AddDecisionHeaders)

@@ -27,7 +27,8 @@ func (s *stage) startBalancer(ctx context.Context) (*process, error) {
 		}
 		services[strategy] = object{"loadBalancer": object{"strategy": strategy, "servers": servers}}
 	}
-	p, t, err := s.startTraefik(ctx, "traefik", "", object{"experimental": nil}, object{"http": object{"routers": routers, "services": services}})
+	dynamic := object{"http": object{"routers": routers, "services": services}}
+	p, t, err := s.startTraefik(ctx, "traefik", "", object{"experimental": nil}, dynamic)
 	if err != nil {
 		return nil, err
 	}

@@ -650,7 +650,7 @@ func fullPool(t *testing.T, s *stage) {
 		if err := localError(a, path, 503); err != nil {
 			t.Error(err)
 		}
-		if a.header.get("Retry-After") == "" || len(r.hits()) != 0 || took > slack*50*time.Millisecond {
+		if a.header.get("Retry-After") == "" || len(r.hits()) != 0 || took > 10*50*time.Millisecond {
 			t.Errorf("%s: after %v, Retry-After %q, %d requests at the replicas, want at once, one and none",
 				path, took, a.header.get("Retry-After"), len(r.hits()))
 		}

@@ -737,7 +737,7 @@ func ownEndpoints(t *testing.T, s *stage) {
 		took := time.Since(began)
 		a := w.soFar()
 		what := fmt.Sprintf("%s %s for %q", method, path, accept)
-		if a.err != nil || a.status != 200 || took > slack*50*time.Millisecond {
+		if a.err != nil || a.status != 200 || took > 10*50*time.Millisecond {
 			t.Errorf("%s: after %v %v, want 200 within 50ms", what, took, &a)
 			return
 		}

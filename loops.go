@@ -1,0 +1,104 @@
+package cart
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+)
+
+// Most of the work on a request is done by goroutines that live as long as the process: keyLoops cut the key out of the
+// body, decideLoops choose the replica and give its place back. An interpreted call allocates every variable and every
+// intermediate value of the called function, about 100 ns each, reached or not; a loop that never returns pays that once.
+// Handing over to it costs less than calling a function of twenty lines.
+var (
+	decidersOnce sync.Once
+	keyJobs      = make(chan *exchange, 256)
+	decideJobs   = make(chan *exchange, 256)
+)
+
+// What a decideLoop is asked for.
+const (
+	opChoose  = iota // pick a replica
+	opRelease        // end the present attempt
+	opEnd            // end the last attempt; nobody waits for the answer
+	opFind           // only walk down the tree
+	opInsert         // only insert into the tree what was found last
+)
+
+// loopState is what has to be put right when a loop panics.
+type loopState struct {
+	ex     *exchange
+	locked bool
+}
+
+// startDeciders starts the loops, once in a process.
+func startDeciders() {
+	decidersOnce.Do(func() {
+		n := runtime.GOMAXPROCS(0)
+		if n < 4 {
+			n = 4 // so that a body of many megabytes does not hold up the others
+		}
+		for i := 0; i < n; i++ {
+			go guard("key loop", func() { forever(keyLoop) })
+			go guard("decide loop", func() { forever(decideLoop) })
+		}
+	})
+}
+
+// forever runs a loop again after a panic.
+func forever(loop func(*loopState)) {
+	for {
+		survive(loop, &loopState{})
+	}
+}
+
+// survive turns the panic of a loop into a log line and an answer without a replica.
+func survive(loop func(*loopState), state *loopState) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		ex := state.ex
+		if state.locked {
+			ex.pool.mu.Unlock()
+		}
+		newLogger("error", "json").print(levelError, "panic in a decision", "panic", fmt.Sprint(r))
+		ex.chosen = nil
+		ex.refusal = refusedFailed
+		ex.key = ""
+		if ex.op != opEnd {
+			ex.done <- 1
+		}
+	}()
+	loop(state)
+}
+
+// choose picks a replica that ex has not tried yet, takes a place on it and teaches the tree. Without one it returns nil
+// and why not. at is the time in nanoseconds of the Unix epoch, 0 = now.
+func choose(p *pool, ex *exchange, at int64) (a *attempt, refusal string) {
+	ex.pool = p
+	ex.op = opChoose
+	ex.at = at
+	decideJobs <- ex
+	<-ex.done
+	return ex.chosen, ex.refusal
+}
+
+// release ends the present attempt of ex, however it went.
+func release(ex *exchange, a *attempt, at int64) {
+	ex.attempt = a
+	ex.op = opRelease
+	ex.at = at
+	decideJobs <- ex
+	<-ex.done
+}
+
+func wasTried(ex *exchange, r *replica) bool {
+	for _, id := range ex.tried {
+		if id == r.id {
+			return true
+		}
+	}
+	return false
+}
