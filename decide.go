@@ -531,7 +531,8 @@ func decideLoop(state *loopState) {
 					claims[0].stamp = clock
 					leaf = &node{label: strings.Clone(rest), parent: nd, used: clock, claims: claims}
 					nd.kids = append(nd.kids, leaf)
-					nd.firsts += leaf.label[:1] // of the copy: joined to nothing it is kept as it is
+					low = int(rest[0])
+					nd.firsts += allBytes[low : low+1] // a part of rest, joined to nothing, would keep the whole prompt
 					t.nodes++
 					t.bytes += n
 					fresh += len(rest)

@@ -102,3 +102,14 @@ func wasTried(ex *exchange, r *replica) bool {
 	}
 	return false
 }
+
+// allBytes holds each byte once, so that a string of one byte is a part of it.
+var allBytes = everyByte()
+
+func everyByte() string {
+	b := make([]byte, 256)
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return string(b)
+}

@@ -48,6 +48,10 @@ type pool struct {
 	modelsTurn int // counts the configurations
 }
 
+// headroom is how much memory the process takes for each byte that is kept: Go's garbage collector lets the heap grow to
+// twice of what is in use before it collects (GOGC=100). cache.maxTreeBytes bounds what the process takes.
+const headroom = 2
+
 // leaveGrace is how long a pool outlives its last handler: Traefik ends the old handlers' context before it builds the
 // new ones, and a reload of a big configuration takes a while.
 var leaveGrace = 10 * time.Second
@@ -146,7 +150,7 @@ func newPool(name string, set *settings) *pool {
 	return &pool{
 		name:    name,
 		byID:    map[int]*replica{},
-		tree:    newTree(set.maxNodes, set.maxBytes),
+		tree:    newTree(set.maxNodes, set.maxBytes/headroom),
 		seed:    uint64(time.Now().UnixNano()),
 		in:      &prompt{},
 		reasons: map[string]int64{},
@@ -177,7 +181,7 @@ func (p *pool) apply(set *settings, config string) {
 		p.probes = newProbeClient(p.transport)
 	}
 	p.tree.maxNodes = set.maxNodes
-	p.tree.maxBytes = set.maxBytes
+	p.tree.maxBytes = set.maxBytes / headroom
 	p.setWorkers(set.workers)
 	if len(set.workers) == 0 {
 		p.log.print(levelWarn, "no workers are configured: every request gets 503", "pool", p.name)
