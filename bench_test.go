@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,20 +70,70 @@ func BenchmarkKey(b *testing.B) {
 
 func BenchmarkDecision(b *testing.B) {
 	for _, size := range []int{1 << 10, 32 << 10, 128 << 10} {
-		p, h := benchPool(b, 8)
+		_, h := benchPool(b, 8)
 		body := string(chatOf(size, 1))
-		startDeciders()
 		b.Run("body="+strconv.Itoa(size), func(b *testing.B) {
 			for i := 0; i < b.N; i++ {
-				ex := &exchange{endpoint: endpointChat, set: h.set, policy: h.policy, client: context.Background(), pool: p,
-					body: body, done: make(chan int, 1)}
-				keyJobs <- ex
-				<-ex.done
-				ex.attempt = ex.chosen
-				ex.answered = true
-				ex.result = outcomeSuccess
-				ex.op = opRelease
-				decideJobs <- ex
+				decide(h, body)
+			}
+		})
+	}
+}
+
+// decide makes one decision and ends it well.
+func decide(h *handler, body string) {
+	ex := &exchange{endpoint: endpointChat, set: h.set, policy: h.policy, client: context.Background(), pool: h.pool,
+		body: body, done: make(chan int, 1), cancel: func() {}}
+	keyJobs <- ex
+	<-ex.done
+	ex.attempt = ex.chosen
+	ex.answered = true
+	ex.result = outcomeSuccess
+	ex.op = opEnd
+	decideJobs <- ex
+}
+
+// BenchmarkReplicas is the decision on growing conversations by the number of replicas, of which each holds the system prompt.
+func BenchmarkReplicas(b *testing.B) {
+	for _, replicas := range []int{4, 8, 32, 128, 256} {
+		_, h := benchPool(b, replicas)
+		bodies := make([]string, 4*replicas)
+		for i := range bodies {
+			bodies[i] = string(chatOf(8<<10, i))
+			decide(h, bodies[i])
+		}
+		b.Run("replicas="+strconv.Itoa(replicas), func(b *testing.B) {
+			for i := 0; i < b.N; i++ {
+				decide(h, bodies[i%len(bodies)])
+			}
+		})
+	}
+}
+
+// BenchmarkNodes is the decision on known conversations by the size of the tree. A million nodes take minutes to make: they
+// are there with FULL=1.
+func BenchmarkNodes(b *testing.B) {
+	sizes := []int{1e3, 1e4, 1e5}
+	if os.Getenv("FULL") != "" {
+		sizes = append(sizes, 1e6)
+	}
+	p, h := benchPool(b, 8)
+	p.tree.maxNodes = 2e6
+	p.tree.maxBytes = 4 << 30
+	var bodies []string
+	n := 0
+	for _, size := range sizes {
+		for p.tree.nodes < size {
+			body := `{"model":"m","messages":[{"role":"user","content":"` + strconv.Itoa(n*7919%1000003) + strings.Repeat(" and so on", 40) + `"}]}`
+			decide(h, body)
+			if n%101 == 0 {
+				bodies = append(bodies, body)
+			}
+			n++
+		}
+		b.Run("nodes="+strconv.Itoa(size), func(b *testing.B) {
+			for i := 0; i < b.N; i++ {
+				decide(h, bodies[i*31%len(bodies)])
 			}
 		})
 	}

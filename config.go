@@ -58,8 +58,8 @@ type CacheConfig struct {
 	BalanceRelThreshold string `json:"balanceRelThreshold,omitempty"`
 	// MaxTreeSize bounds the tree's nodes. Default 1000000.
 	MaxTreeSize string `json:"maxTreeSize,omitempty"`
-	// MaxTreeBytes bounds the memory that the process takes for the tree, in bytes or as 512MiB. Half of it are prompts, the
-	// other half is the headroom of Go's garbage collector. Default 268435456 (256 MiB): prompts of 30 million tokens.
+	// MaxTreeBytes bounds the memory that the process takes for the tree, in bytes or as 512MiB: two fifths of it
+	// for prompts, the rest is the headroom of Go's garbage collector. Default 268435456 (256 MiB): prompts of 25 million tokens.
 	MaxTreeBytes string `json:"maxTreeBytes,omitempty"`
 	// EvictionInterval is how often the tree is brought well below its bounds in the background; 0 = only when an insert
 	// would pass a bound. Default 60s.

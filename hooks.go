@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -40,8 +41,8 @@ func newTransport(set *settings) *http.Transport {
 	return transport
 }
 
-// writeBuffer lets a request of usual length leave in one write, in bytes. Each connection to a replica has one.
-const writeBuffer = 64 << 10
+// writeBuffer lets a request of 32 KiB leave in one write, in bytes. Each connection to a replica has one.
+const writeBuffer = 40 << 10
 
 // newProxy returns the ReverseProxy towards one replica. Its Director is the standard library's own: it aims the request,
 // and leaves headers and query as Traefik's own services do. All that is ours is in replicaTransport, the one hook that is
@@ -59,14 +60,19 @@ func newProxy(base *url.URL, transport *http.Transport, log *logger) *httputil.R
 }
 
 // buffers lends ReverseProxy what it copies answers with: else it makes 32 KiB for each, and collecting that garbage costs
-// more than these two calls.
+// more than these two calls. Each stream holds one.
 var buffers httputil.BufferPool = &bufferPool{}
 
 type bufferPool struct{}
 
-func (*bufferPool) Get() []byte { return *(copyBuffers.Get().(*[]byte)) }
+func (*bufferPool) Get() []byte { return *(answerBuffers.Get().(*[]byte)) }
 
-func (*bufferPool) Put(b []byte) { copyBuffers.Put(&b) }
+func (*bufferPool) Put(b []byte) { answerBuffers.Put(&b) }
+
+var answerBuffers = sync.Pool{New: func() interface{} {
+	b := make([]byte, 16<<10)
+	return &b
+}}
 
 // replicaTransport sends a request to the replica of the exchange's present attempt and judges the answer.
 type replicaTransport struct {
@@ -222,7 +228,7 @@ func takeNext(ex *exchange, res *http.Response) bool {
 const firstRead = 4 << 10
 
 // shortAnswer is the length up to which an answer fits into one read of ReverseProxy's buffer.
-const shortAnswer = 32 << 10
+const shortAnswer = 16 << 10
 
 // passModels keeps a list of models that came in time.
 func passModels(ex *exchange, res *http.Response) error {
