@@ -16,7 +16,7 @@ var copyBuffers = sync.Pool{New: func() interface{} {
 
 // eagerBody is the announced length up to which the memory is taken at once. Above it, and without a length, memory
 // follows what really comes.
-const eagerBody = 1 << 20
+const eagerBody = 2 << 20
 
 // readLong reads the body of a request into ex.text, as far as the bound allows, and inspects it if that is asked for. It
 // says whether the request may go on, and has answered it if not.

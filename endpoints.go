@@ -79,7 +79,8 @@ func describe(p *pool, now int64) *workersAnswer {
 	t := p.tree
 	answer := &workersAnswer{
 		Pool: p.name, Policy: p.set.policy, Usable: usableCount(p, now), Retries: p.retries, ClientClosed: p.departed,
-		Tree:    treeAnswer{Nodes: t.nodes, Bytes: withHeadroom(t.bytes), MaxNodes: t.maxNodes, MaxBytes: p.set.maxBytes, Evicted: t.evicted},
+		Tree: treeAnswer{Nodes: t.nodes, Bytes: withHeadroom(t.bytes), MaxNodes: t.maxNodes, MaxBytes: p.set.maxBytes,
+			Evicted: t.evicted},
 		Workers: make([]workerAnswer, 0, len(p.replicas)+len(p.draining)),
 		Reasons: map[string]int64{}, Refused: map[string]int64{},
 	}

@@ -53,6 +53,9 @@ const (
 // longestName is the length up to which a model's name or a cache salt is taken for one, in bytes.
 const longestName = 1024
 
+// longHead is the length up to which what stands around the messages is copied to be searched, in bytes.
+const longHead = 64 << 10
+
 // tailWindow is how far before the end of the messages the start of the last one is looked for, in bytes. Searching
 // backwards costs about 1 ns a byte, so a long last message is not walked; 4 KiB holds most of them.
 const tailWindow = 4096
@@ -88,6 +91,7 @@ func keyLoop(state *loopState) {
 	var e endpoint
 	var i, n, main, value, toolsAt, preAt, limit, from, end int
 	var req, out *http.Request
+	var joined strings.Builder
 	var ctx context.Context
 	var cancel context.CancelFunc
 	for {
@@ -201,7 +205,11 @@ func keyLoop(state *loopState) {
 		// does for both: what is not there at all is the common case.
 		head = body[:main]
 		tail = body[end:]
-		rest = head + tail
+		if len(head)+len(tail) < longHead {
+			rest = head + tail
+		} else {
+			rest = body // a copy would cost more than searching the messages too
+		}
 		model = ""
 		salt = ""
 		i = strings.Index(rest, modelKey)
@@ -275,7 +283,14 @@ func keyLoop(state *loopState) {
 					pre = dropBilling(pre)
 				}
 			}
-			prompt = tools + "\x00" + pre + "\x00" + prompt
+			joined.Reset()
+			joined.Grow(len(tools) + len(pre) + len(prompt) + 2)
+			joined.WriteString(tools)
+			joined.WriteString("\x00")
+			joined.WriteString(pre)
+			joined.WriteString("\x00")
+			joined.WriteString(prompt)
+			prompt = joined.String()
 		}
 		ex.key = prompt
 		if ex.keyOnly {
