@@ -3,13 +3,13 @@
 //
 // A request's path, each step in the file of its name:
 //
-//	ServeHTTP    plugin.go     tells CART's own endpoints, routed requests and all others apart
-//	readBody     body.go       reads the body of a routed request
-//	keyLoop      extract.go    cuts the prompt out of it, as raw bytes
-//	decideLoop   decide.go     under one lock: find the prompt in the tree, ask the policy, take a place, teach the tree
-//	threshold    balance.go    the default policy: candidates in, one of them and a reason out
-//	forward, try proxy.go      send it with httputil.ReverseProxy (its hooks: hooks.go), as often as it takes
-//	decideLoop   decide.go     give the place back, tell the breaker, forget what did not come true
+//	ServeHTTP     plugin.go   tells CART's own endpoints, routed requests and all others apart; reads the body of a routed one
+//	keyLoop       extract.go  makes the request to the replica and cuts the prompt out of the body, as raw bytes
+//	decideLoop    decide.go   under one lock: find the prompt in the tree, choose by the policy, take a place, teach the tree
+//	threshold     balance.go  the default policy: candidates in, one of them and a reason out
+//	ReverseProxy  hooks.go    sends it; replicaTransport judges the answer and takes another replica if it is worth one
+//	tryOthers     proxy.go    goes on with that
+//	decideLoop    decide.go   gives the place back, tells the breaker, forgets what did not come true
 //
 // Words: a replica is one inference server; its load is the number of requests in flight to it; the prompt of a request is
 // known by its key; a match is the longest known prefix of a key; a claim says that a replica was sent a prefix.
