@@ -20,6 +20,3 @@
 // lists what is left out and why. An interpreted call allocates every variable of the called function, so the decision runs
 // in loops that never return, and work on bytes is left to single calls of the standard library.
 package cart
-
-// discovery decodes Traefik's API with these types; until then the import keeps the vendored module in place.
-import _ "github.com/traefik/genconf/dynamic"
