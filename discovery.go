@@ -110,7 +110,7 @@ func (p *pool) endLook(l *look, now time.Time) {
 	l.stop()
 	servers := l.servers
 	if l.err == nil {
-		servers = reconcile(l.servers, l.found, now, l.set.source.interval/2)
+		servers = reconcile(l.servers, l.found, now, confirmAfter(l.set.source.interval))
 	}
 	var workers []worker
 	if wording(servers) != wording(l.servers) {
@@ -157,6 +157,10 @@ func reconcile(before, found []server, now time.Time, confirm time.Duration) []s
 	}
 	return out
 }
+
+// confirmAfter is how long a replica may be missing before it is removed: with the look that finds it missing, that makes
+// less than two intervals.
+func confirmAfter(interval time.Duration) time.Duration { return interval / 2 }
 
 // wording returns a text that is the same for lists that make the same workers. It has secrets.
 func wording(servers []server) string {
@@ -241,8 +245,10 @@ func (d *discovery) schedule(interval time.Duration, now time.Time) {
 		wait = d.wait
 	}
 	for i := range d.servers {
-		if !d.servers[i].goneAt.IsZero() {
-			wait = interval / 2
+		if gone := d.servers[i].goneAt; !gone.IsZero() {
+			if left := gone.Add(confirmAfter(interval)).Sub(now); left > 0 && left < wait {
+				wait = left
+			}
 		}
 	}
 	if d.hints > 0 {

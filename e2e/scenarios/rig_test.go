@@ -20,6 +20,7 @@ type rig struct {
 	replicas []*replica.Replica
 	config   engine.Config
 	setup    engine.Setup
+	host     string // of requests that name none
 }
 
 // pool tells how a rig is built.
@@ -27,6 +28,13 @@ type pool struct {
 	size    int
 	options replica.Options
 	config  engine.Config // merged over the rig's own
+}
+
+// plainConfig is what the configurations of all rigs have in common.
+var plainConfig = engine.Config{
+	"logLevel": "error",
+	"health":   engine.Config{"interval": "100ms", "timeout": "1s"},
+	"proxy":    engine.Config{"addDecisionHeaders": true, "initialBackoff": "10ms"},
 }
 
 // start starts everything and leaves the rig ready for requests.
@@ -41,12 +49,7 @@ func start(t *testing.T, kind engine.Kind, p pool) *rig {
 		t.Cleanup(one.Kill)
 		r.replicas = append(r.replicas, one)
 	}
-	r.config = engine.Merged(engine.Config{
-		"workers":  workersOf(r.urls()...),
-		"logLevel": "error",
-		"health":   engine.Config{"interval": "100ms", "timeout": "1s"},
-		"proxy":    engine.Config{"addDecisionHeaders": true, "initialBackoff": "10ms"},
-	}, p.config)
+	r.config = engine.Merged(engine.Merged(plainConfig, engine.Config{"workers": workersOf(r.urls()...)}), p.config)
 	r.setup = engine.Setup{
 		Middlewares: map[string]engine.Config{"cart": r.config},
 		Routers:     map[string]engine.Router{"cart": {Middleware: "cart"}},
@@ -131,8 +134,12 @@ type poolState struct {
 	Usable int
 	Tree   struct{ Nodes, Bytes int }
 	// Workers are in the order of the configuration.
-	Workers []workerState
-	Reasons map[string]int
+	Workers   []workerState
+	Reasons   map[string]int
+	Discovery struct {
+		State, Source, Error, LastSuccess string
+		Leaving, Ignored, Unmatched       []string
+	}
 }
 
 type workerState struct {
