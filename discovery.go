@@ -120,6 +120,9 @@ func (p *pool) endLook(l *look, now time.Time) {
 	defer p.mu.Unlock()
 	d := &p.discovery
 	d.stop = nil
+	if p.ended {
+		return
+	}
 	if p.set != l.set {
 		d.due = now // it was for settings that have been replaced
 		return
@@ -279,7 +282,9 @@ func (p *pool) setSource(now time.Time) {
 	} else if !d.succeeded.IsZero() {
 		p.setWorkers(src.tune(d.servers))
 	}
-	d.client = newAPIClient(&src.api)
+	if src.service != "" {
+		d.client = newAPIClient(&src.api)
+	}
 }
 
 // end gives up what is under way. The caller holds the pool's lock.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -185,4 +187,32 @@ func TestDNS_endToEnd(t *testing.T) {
 		_, peer := through(t, h)
 		return peer == one
 	})
+}
+
+func TestDNS_theCertificateHasToBeForTheName(t *testing.T) {
+	n := startNameServer(t)
+	n.set(false, "127.0.0.1")
+	s := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, _ *http.Request) {}))
+	t.Cleanup(s.Close)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(s.URL, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	// httptest's certificate is for example.com and 127.0.0.1.
+	for name, want := range map[string]int{"example.com": 200, "other.test": 502} {
+		c := namedAt("https://" + name + ":" + port)
+		c.TLS.CAFile = writeCertificate(t, s)
+		h, err := New(ctx, nil, c, t.Name()+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the address of "+name+" is found", func() bool { return len(describe(registered(t.Name()+name), 0).Workers) == 1 })
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(aChat)))
+		if rec.Code != want {
+			t.Errorf("a request to %s = %d, want %d", name, rec.Code, want)
+		}
+	}
 }

@@ -246,7 +246,7 @@ func (r *Report) Wrong() []string {
 	}
 	check(r.Requests > 0, "no requests were sent")
 	check(r.Lost == 0, "requests lost = %d of %d, want 0: %s", r.Lost, r.Requests, strings.Join(r.Losses, "; "))
-	check(r.Seen > r.Changes/10, "lists that CART went over to = %d of %d changes, too few to show anything", r.Seen, r.Changes)
+	check(25*r.Seen > r.Changes, "lists that CART went over to = %d of %d changes, too few to show anything", r.Seen, r.Changes)
 	check(r.Kept == r.Known, "prompts that went to who had them = %d of %d, want all", r.Kept, r.Known)
 	check(r.Load == 0, "load at the end = %d, want 0", r.Load)
 	check(r.Draining == 0, "replicas draining at the end = %d, want 0", r.Draining)

@@ -155,15 +155,15 @@ func (r *rig) waitListed(urls ...string) {
 	})
 }
 
-// waitUsed waits until the ticker gets a request, and sends some in the meantime.
-func (r *rig) waitUsed(one *ticker) {
+// waitUsed waits until the ticker gets another request, and sends some in the meantime.
+func (r *rig) waitUsed(one *ticker) (took time.Duration) {
 	r.t.Helper()
-	n := 0
-	eventually(r.t, 10*time.Second, func() error {
+	before, n := one.requests.Load(), 0
+	return eventually(r.t, 10*time.Second, func() error {
 		n++
 		r.chat(newChat(fmt.Sprintf("is anybody new there %d", n)).tokens(1))
-		if one.requests.Load() == 0 {
-			return fmt.Errorf("%d requests and none to the new replica: %+v", n, r.state())
+		if one.requests.Load() == before {
+			return fmt.Errorf("%d requests and none to %s: %+v", n, one.URL, r.state())
 		}
 		return nil
 	})
