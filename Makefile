@@ -132,6 +132,10 @@ cases: traefik ## the public cases by id on each engine, or on ENGINE (RUN=regex
 soak: traefik ## Traefik with CART under load while things break, with a verdict (DUR=20s: shorter than 3m)
 	@cd e2e && DUR='$(DUR)' $(GO) run ./soak
 
+.PHONY: churn
+churn: traefik ## 1,000 changes of a Traefik service in 100 s under load, with a verdict (DUR=10s: shorter)
+	@cd e2e && DUR='$(DUR)' $(GO) run ./cmd/churn
+
 .PHONY: demo
 demo: ## Traefik with CART before simulated replicas, explained as it runs (KEEP=1: leave it running)
 	@mkdir -p $(BIN) && $(GO) -C e2e build -o $(BIN)/demo ./demo

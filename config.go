@@ -5,8 +5,11 @@ package cart
 // Every scalar is text: Traefik's providers hand over text for all of them but one, and text is the only form in which a
 // typing error can still be told from a zero. Durations are written as Traefik writes them: "10s", "1m30s", "30" (seconds).
 type Config struct {
-	// Workers lists the replicas. An empty list is no error: requests get 503 until there is one.
+	// Workers lists the replicas. An empty list is no error: requests get 503 until there is one. With discovery, an entry
+	// adds no replica but tunes the one found at its url, and an entry with the url * tunes all.
 	Workers []WorkerConfig `json:"workers,omitempty"`
+	// Discovery finds the replicas elsewhere. Default: there are those that workers lists.
+	Discovery DiscoveryConfig `json:"discovery,omitempty"`
 	// Policy is the rule that picks the replica: threshold (default), leastLoad, roundRobin or random.
 	Policy string `json:"policy,omitempty"`
 	// MaxLoad is the number of requests in flight at which a replica takes no further one. Default 20.
@@ -44,6 +47,39 @@ type WorkerConfig struct {
 	// APIKeyFile is a file whose trimmed content is sent as "Authorization: Bearer ...". Read when the middleware is built.
 	APIKeyFile string                 `json:"apiKeyFile,omitempty"`
 	Unknown    map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// DiscoveryConfig says where replicas are found, if not in the list of workers: in service or dns, one of the two. A source
+// that does not answer costs nothing but news: the replicas it named last stay.
+type DiscoveryConfig struct {
+	// Service is a Traefik service of any provider by its qualified name, such as vllm@docker. Its servers, or those of the
+	// services it is made of, are the replicas, and those that Traefik's own health check has down get no requests.
+	Service string `json:"service,omitempty"`
+	// DNS is an address such as http://vllm-headless:8000 of whose name each A and AAAA record is a replica. They get the
+	// name as Host header, and over TLS have to show a certificate for it.
+	DNS string `json:"dns,omitempty"`
+	// Interval is the time between two looks at the source, at least 100ms. Default 5s.
+	Interval string `json:"interval,omitempty"`
+	// API tells how to ask Traefik for the service.
+	API     APIConfig              `json:"api,omitempty"`
+	Unknown map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// APIConfig tells how Traefik's own API is reached.
+type APIConfig struct {
+	// Address is the API's base address, api.basePath included. Default http://127.0.0.1:8080.
+	Address string `json:"address,omitempty"`
+	// User is the name for basic authentication. Default: none.
+	User string `json:"user,omitempty"`
+	// Password goes with User. Traefik's API and dashboard show it; PasswordFile they cannot.
+	Password string `json:"password,omitempty"`
+	// PasswordFile is a file whose trimmed content is the password. Read when the middleware is built.
+	PasswordFile string `json:"passwordFile,omitempty"`
+	// CAFile holds the PEM certificates that the API's certificate is checked against, in place of the system's roots.
+	CAFile string `json:"caFile,omitempty"`
+	// InsecureSkipVerify accepts any certificate. Default false.
+	InsecureSkipVerify string                 `json:"insecureSkipVerify,omitempty"`
+	Unknown            map[string]interface{} `json:"-" mapstructure:",remain"`
 }
 
 // CacheConfig tunes the prefix tree and the policy threshold. Lengths are in characters (bytes of the request body).
@@ -158,6 +194,10 @@ func CreateConfig() *Config {
 	return &Config{
 		Policy:  policyThreshold,
 		MaxLoad: "20",
+		Discovery: DiscoveryConfig{
+			Interval: "5s",
+			API:      APIConfig{Address: "http://127.0.0.1:8080", InsecureSkipVerify: "false"},
+		},
 		Cache: CacheConfig{
 			Threshold:           "0.3",
 			MatchAbsThreshold:   "8192",

@@ -15,6 +15,12 @@ func setKey(t *testing.T, c *Config, key, value string) {
 	if strings.HasPrefix(key, "workers[0].") && len(c.Workers) == 0 {
 		c.Workers = []WorkerConfig{{URL: "http://a:8000"}}
 	}
+	if strings.HasPrefix(key, "discovery.api.") && c.Discovery.Service == "" {
+		c.Discovery.Service = "vllm@docker" // its settings are for that
+	}
+	if key == "discovery.api.passwordFile" {
+		c.Discovery.API.User = "cart"
+	}
 	switch key {
 	case "proxy.retryStatuses":
 		c.Proxy.RetryStatuses = []string{"500", value}
@@ -27,45 +33,54 @@ func setKey(t *testing.T, c *Config, key, value string) {
 		return
 	}
 	field := map[string]*string{
-		"policy":                          &c.Policy,
-		"maxLoad":                         &c.MaxLoad,
-		"logLevel":                        &c.LogLevel,
-		"logFormat":                       &c.LogFormat,
-		"cache.threshold":                 &c.Cache.Threshold,
-		"cache.matchAbsThreshold":         &c.Cache.MatchAbsThreshold,
-		"cache.balanceAbsThreshold":       &c.Cache.BalanceAbsThreshold,
-		"cache.balanceRelThreshold":       &c.Cache.BalanceRelThreshold,
-		"cache.maxTreeSize":               &c.Cache.MaxTreeSize,
-		"cache.maxTreeBytes":              &c.Cache.MaxTreeBytes,
-		"cache.evictionInterval":          &c.Cache.EvictionInterval,
-		"cache.dailyCleanupHourUtc":       &c.Cache.DailyCleanupHourUtc,
-		"proxy.maxRetries":                &c.Proxy.MaxRetries,
-		"proxy.initialBackoff":            &c.Proxy.InitialBackoff,
-		"proxy.backoffMultiplier":         &c.Proxy.BackoffMultiplier,
-		"proxy.maxBackoff":                &c.Proxy.MaxBackoff,
-		"proxy.jitterFactor":              &c.Proxy.JitterFactor,
-		"proxy.connectTimeout":            &c.Proxy.ConnectTimeout,
-		"proxy.firstByteTimeout":          &c.Proxy.FirstByteTimeout,
-		"proxy.requestTimeout":            &c.Proxy.RequestTimeout,
-		"proxy.streamIdleTimeout":         &c.Proxy.StreamIdleTimeout,
-		"proxy.maxBodyBytes":              &c.Proxy.MaxBodyBytes,
-		"proxy.remoteMediaUrlPolicy":      &c.Proxy.RemoteMediaURLPolicy,
-		"proxy.addRoutedPeerHeader":       &c.Proxy.AddRoutedPeerHeader,
-		"proxy.addDecisionHeaders":        &c.Proxy.AddDecisionHeaders,
-		"health.endpoint":                 &c.Health.Endpoint,
-		"health.interval":                 &c.Health.Interval,
-		"health.timeout":                  &c.Health.Timeout,
-		"health.failureThreshold":         &c.Health.FailureThreshold,
-		"health.successThreshold":         &c.Health.SuccessThreshold,
-		"circuitBreaker.failureThreshold": &c.CircuitBreaker.FailureThreshold,
-		"circuitBreaker.successThreshold": &c.CircuitBreaker.SuccessThreshold,
-		"circuitBreaker.timeout":          &c.CircuitBreaker.Timeout,
-		"tls.insecureSkipVerify":          &c.TLS.InsecureSkipVerify,
-		"tls.caFile":                      &c.TLS.CAFile,
-		"tls.certFile":                    &c.TLS.CertFile,
-		"tls.keyFile":                     &c.TLS.KeyFile,
-		"endpoints.health":                &c.Endpoints.Health,
-		"endpoints.workers":               &c.Endpoints.Workers,
+		"policy":                           &c.Policy,
+		"maxLoad":                          &c.MaxLoad,
+		"logLevel":                         &c.LogLevel,
+		"logFormat":                        &c.LogFormat,
+		"cache.threshold":                  &c.Cache.Threshold,
+		"cache.matchAbsThreshold":          &c.Cache.MatchAbsThreshold,
+		"cache.balanceAbsThreshold":        &c.Cache.BalanceAbsThreshold,
+		"cache.balanceRelThreshold":        &c.Cache.BalanceRelThreshold,
+		"cache.maxTreeSize":                &c.Cache.MaxTreeSize,
+		"cache.maxTreeBytes":               &c.Cache.MaxTreeBytes,
+		"cache.evictionInterval":           &c.Cache.EvictionInterval,
+		"cache.dailyCleanupHourUtc":        &c.Cache.DailyCleanupHourUtc,
+		"proxy.maxRetries":                 &c.Proxy.MaxRetries,
+		"proxy.initialBackoff":             &c.Proxy.InitialBackoff,
+		"proxy.backoffMultiplier":          &c.Proxy.BackoffMultiplier,
+		"proxy.maxBackoff":                 &c.Proxy.MaxBackoff,
+		"proxy.jitterFactor":               &c.Proxy.JitterFactor,
+		"proxy.connectTimeout":             &c.Proxy.ConnectTimeout,
+		"proxy.firstByteTimeout":           &c.Proxy.FirstByteTimeout,
+		"proxy.requestTimeout":             &c.Proxy.RequestTimeout,
+		"proxy.streamIdleTimeout":          &c.Proxy.StreamIdleTimeout,
+		"proxy.maxBodyBytes":               &c.Proxy.MaxBodyBytes,
+		"proxy.remoteMediaUrlPolicy":       &c.Proxy.RemoteMediaURLPolicy,
+		"proxy.addRoutedPeerHeader":        &c.Proxy.AddRoutedPeerHeader,
+		"proxy.addDecisionHeaders":         &c.Proxy.AddDecisionHeaders,
+		"health.endpoint":                  &c.Health.Endpoint,
+		"health.interval":                  &c.Health.Interval,
+		"health.timeout":                   &c.Health.Timeout,
+		"health.failureThreshold":          &c.Health.FailureThreshold,
+		"health.successThreshold":          &c.Health.SuccessThreshold,
+		"circuitBreaker.failureThreshold":  &c.CircuitBreaker.FailureThreshold,
+		"circuitBreaker.successThreshold":  &c.CircuitBreaker.SuccessThreshold,
+		"circuitBreaker.timeout":           &c.CircuitBreaker.Timeout,
+		"tls.insecureSkipVerify":           &c.TLS.InsecureSkipVerify,
+		"tls.caFile":                       &c.TLS.CAFile,
+		"tls.certFile":                     &c.TLS.CertFile,
+		"tls.keyFile":                      &c.TLS.KeyFile,
+		"endpoints.health":                 &c.Endpoints.Health,
+		"endpoints.workers":                &c.Endpoints.Workers,
+		"discovery.service":                &c.Discovery.Service,
+		"discovery.dns":                    &c.Discovery.DNS,
+		"discovery.interval":               &c.Discovery.Interval,
+		"discovery.api.address":            &c.Discovery.API.Address,
+		"discovery.api.user":               &c.Discovery.API.User,
+		"discovery.api.password":           &c.Discovery.API.Password,
+		"discovery.api.passwordFile":       &c.Discovery.API.PasswordFile,
+		"discovery.api.caFile":             &c.Discovery.API.CAFile,
+		"discovery.api.insecureSkipVerify": &c.Discovery.API.InsecureSkipVerify,
 	}[key]
 	if strings.HasPrefix(key, "workers[0].") {
 		field = map[string]*string{
@@ -181,6 +196,11 @@ func TestValidate_acceptsGoodValues(t *testing.T) {
 		{"circuitBreaker.timeout", "1ms 1h"},
 		{"endpoints.health", "/ready ready"},
 		{"endpoints.workers", "/w"},
+		{"discovery.service", "vllm@docker llm-vllm-8000@kubernetescrd a.b@file"},
+		{"discovery.dns", "http://vllm:8000 https://vllm http://10.0.0.1:8000 http://u:p@vllm/base"},
+		{"discovery.interval", "100ms 5s 30"},
+		{"discovery.api.address", "http://127.0.0.1:8080 https://traefik/mgmt http://[::1]:8080/"},
+		{"discovery.api.insecureSkipVerify", "true false"},
 		{"workers[0].url", "http://a https://a:8443/base http://10.0.0.1:8000 http://[::1]:8000 HTTP://A:1"},
 		{"workers[0].maxLoad", "1 5"},
 		{"workers[0].loadPenalty", "0 5"},
@@ -243,6 +263,15 @@ func TestValidate_namesKeyValueAndWhatIsAllowed(t *testing.T) {
 		{"circuitBreaker.timeout", "0 -1s", aLongerOne},
 		{"endpoints.health", "http://a/health /%zz", "a path such as /health"},
 		{"endpoints.workers", "https://a", "a path such as /health"},
+		{"discovery.service", "vllm @docker vllm@ a/b@file a@b@file", "such as vllm@docker"},
+		{"discovery.dns", "vllm vllm:8000 tcp://vllm http:// http://vllm:0", "http:// or https://, a host"},
+		{"discovery.interval", "0 -1s 99ms 1ms often", "a duration"},
+		{"discovery.api.address", "traefik:8080 ftp://traefik http://traefik?x", "http:// or https://, a host"},
+		{"discovery.api.address", "http://user:pass@traefik:8080", "no credentials; they go into discovery.api.user"},
+		{"discovery.api.user", "cart a:b", "discovery.api.password"},
+		{"discovery.api.passwordFile", "/does/not/exist", "a readable file with the password"},
+		{"discovery.api.caFile", "/does/not/exist .traefik.yml", "a readable file of PEM certificates"},
+		{"discovery.api.insecureSkipVerify", "yes", "true or false"},
 		{"workers[0].url", "a a:8000 //a ftp://a http:// http://:8000 http://a:0 http://a:70000 http://a:x http://a: http://a?q=1 " +
 			"http://a/? http://a#f http:a http://[::1 unix:///run/s http://a%zz", "http:// or https://, a host"},
 		{"workers[0].maxLoad", "0 x", "a whole number from 1 to"},
@@ -273,7 +302,11 @@ func checkRefused(t *testing.T, key, value, allowed string) {
 		t.Errorf("validate(%s: %q) = settings and an error, want only the error", key, value)
 	}
 	text := err.Error()
-	if !strings.Contains(text, key+" = ") || !strings.Contains(text, value) || !strings.Contains(text, allowed) {
+	shown := value
+	if strings.Contains(value, "://") {
+		shown = withoutCredentials(value)
+	}
+	if !strings.Contains(text, key+" = ") || !strings.Contains(text, shown) || !strings.Contains(text, allowed) {
 		t.Errorf("validate(%s: %q) = %q, want key, value and %q in it", key, value, text, allowed)
 	}
 	if n := strings.Count(text, "is not allowed"); n != 1 {
@@ -305,10 +338,10 @@ func TestValidate_tellsAllErrorsAtOnce(t *testing.T) {
 func TestValidate_refusesUnknownKeysAtEachLevel(t *testing.T) {
 	odd := map[string]interface{}{"treshold": "0.5"}
 	for _, key := range []string{"treshold", "cache.treshold", "proxy.treshold", "health.treshold", "circuitBreaker.treshold",
-		"tls.treshold", "endpoints.treshold", "workers[1].treshold"} {
+		"tls.treshold", "endpoints.treshold", "workers[1].treshold", "discovery.treshold", "discovery.api.treshold"} {
 		c := CreateConfig()
 		c.Workers = []WorkerConfig{{URL: "http://a"}, {URL: "http://b"}}
-		switch strings.SplitN(key, ".", 2)[0] {
+		switch strings.TrimSuffix(key, ".treshold") {
 		case "treshold":
 			c.Unknown = odd
 		case "cache":
@@ -323,6 +356,10 @@ func TestValidate_refusesUnknownKeysAtEachLevel(t *testing.T) {
 			c.TLS.Unknown = odd
 		case "endpoints":
 			c.Endpoints.Unknown = odd
+		case "discovery":
+			c.Discovery.Unknown = odd
+		case "discovery.api":
+			c.Discovery.API.Unknown = odd
 		default:
 			c.Workers[1].Unknown = odd
 		}
@@ -577,5 +614,79 @@ func TestValidate_saysWhatAnUnknownKeyMayMean(t *testing.T) {
 	c.Proxy.Unknown = map[string]interface{}{"retryStatus": "500"}
 	if _, err := validate(c); err == nil || !strings.Contains(err.Error(), "did you mean proxy.retryStatuses?") {
 		t.Errorf("validate(unknown key proxy.retryStatus) = %v, want proxy.retryStatuses named", err)
+	}
+}
+
+func TestValidate_wantsOneSource(t *testing.T) {
+	for _, row := range []struct {
+		story  string
+		change func(*DiscoveryConfig)
+		want   string // in the error, "" = none
+	}{
+		{"none", func(_ *DiscoveryConfig) {}, ""},
+		{"a service", func(d *DiscoveryConfig) { d.Service = "vllm@docker" }, ""},
+		{"a name", func(d *DiscoveryConfig) { d.DNS = "http://vllm:8000" }, ""},
+		{"both", func(d *DiscoveryConfig) {
+			d.Service = "vllm@docker"
+			d.DNS = "http://user:s3cret@vllm:8000"
+		}, "discovery.dns = \"...@vllm:8000\" is not allowed (want one source"},
+		{"an API for nothing", func(d *DiscoveryConfig) {
+			d.DNS = "http://vllm:8000"
+			d.API.User = "cart"
+			d.API.Password = "s3cret"
+		}, "discovery.service = \"\" is not allowed (want a service such as vllm@docker, for there are settings of discovery.api)"},
+		{"two passwords", func(d *DiscoveryConfig) {
+			d.Service = "vllm@docker"
+			d.API.User = "cart"
+			d.API.Password = "s3cret"
+			d.API.PasswordFile = "README.md"
+		}, "either discovery.api.password or .passwordFile"},
+		{"a password for nobody", func(d *DiscoveryConfig) {
+			d.Service = "vllm@docker"
+			d.API.Password = "s3cret"
+		}, "discovery.api.user = \"\" is not allowed"},
+	} {
+		c := CreateConfig()
+		row.change(&c.Discovery)
+		set, err := validate(c)
+		if row.want == "" {
+			if err != nil || (set.source != nil) != (row.story != "none") {
+				t.Errorf("%s: validate() = %v, want no error", row.story, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), row.want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: validate() = %v, want an error with %q and no secret", row.story, err, row.want)
+		}
+	}
+}
+
+func TestValidate_oneEntryMayTuneAllThatAreFound(t *testing.T) {
+	c := CreateConfig()
+	c.Workers = []WorkerConfig{{URL: "*"}}
+	if _, err := validate(c); err == nil || !strings.Contains(err.Error(), "workers[0].url = \"*\"") {
+		t.Errorf("validate(url * without discovery) = %v, want it refused", err)
+	}
+	c.Discovery.Service = "vllm@docker"
+	c.Workers = []WorkerConfig{{URL: "http://a", MaxLoad: "3"}, {URL: "*", MaxLoad: "x"}, {URL: "*"}}
+	_, err := validate(c)
+	for _, want := range []string{"workers[1].maxLoad = \"x\"", "workers[2].url = \"*\" is not allowed (want each replica once; workers[1]"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("validate(* twice) = %v, want %q in it", err, want)
+		}
+	}
+	if n := strings.Count(fmt.Sprint(err), "is not allowed"); n != 2 {
+		t.Errorf("validate(* twice) = %v, want two complaints, not %d", err, n)
+	}
+}
+
+func TestValidate_hidesWhatMayBeSecretOfUnknownKeys(t *testing.T) {
+	for _, key := range []string{"pasword", "apiKey", "token", "Authorization", "header", "clientSecret"} {
+		c := CreateConfig()
+		c.Discovery.API.Unknown = map[string]interface{}{key: "s3cret"}
+		c.Unknown = map[string]interface{}{"addr": "http://user:s3cret@a"}
+		if _, err := validate(c); err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "discovery.api."+key) {
+			t.Errorf("validate(unknown key %s) = %v, want it named without its value", key, err)
+		}
 	}
 }

@@ -11,6 +11,9 @@
 //	tryOthers     proxy.go    goes on with that
 //	decideLoop    decide.go   gives the place back, tells the breaker, forgets what did not come true
 //
+// Beside it, in the background: healthLoop (health.go) probes the replicas, discoverLoop (discovery.go) follows their source,
+// janitor (pool.go) tidies the tree.
+//
 // Words: a replica is one inference server; its load is the number of requests in flight to it; the prompt of a request is
 // known by its key; a match is the longest known prefix of a key; a claim says that a replica was sent a prefix.
 //
@@ -20,6 +23,3 @@
 // lists what is left out and why. An interpreted call allocates every variable of the called function, so the decision runs
 // in loops that never return, and work on bytes is left to single calls of the standard library.
 package cart
-
-// discovery decodes Traefik's API with these types; until then the import keeps the vendored module in place.
-import _ "github.com/traefik/genconf/dynamic"

@@ -22,6 +22,19 @@ type workersAnswer struct {
 	Retries int64            `json:"retries"`
 	// ClientClosed counts the clients that left before the end of their answer.
 	ClientClosed int64 `json:"clientClosed"`
+	// Discovery is about the source of the replicas; absent when they are configured.
+	Discovery *discoveryAnswer `json:"discovery,omitempty"`
+}
+
+type discoveryAnswer struct {
+	Source      string   `json:"source"`
+	State       string   `json:"state"` // starting, ok or failing: then the replicas are those of lastSuccess
+	Error       string   `json:"error"`
+	Interval    string   `json:"interval"`
+	LastSuccess string   `json:"lastSuccess"` // "" = never
+	Leaving     []string `json:"leaving"`     // no longer named; removed if they stay away
+	Ignored     []string `json:"ignored"`     // servers that CART cannot use
+	Unmatched   []string `json:"unmatched"`   // entries of workers for which there is no replica
 }
 
 type treeAnswer struct {
@@ -82,7 +95,7 @@ func describe(p *pool, now int64) *workersAnswer {
 		Tree: treeAnswer{Nodes: t.nodes, Bytes: withHeadroom(t.bytes), MaxNodes: t.maxNodes, MaxBytes: p.set.maxBytes,
 			Evicted: t.evicted},
 		Workers: make([]workerAnswer, 0, len(p.replicas)+len(p.draining)),
-		Reasons: map[string]int64{}, Refused: map[string]int64{},
+		Reasons: map[string]int64{}, Refused: map[string]int64{}, Discovery: describeDiscovery(p),
 	}
 	for why, n := range p.reasons {
 		answer.Reasons[why] = n
@@ -100,8 +113,12 @@ func describe(p *pool, now int64) *workersAnswer {
 }
 
 func describeReplica(r *replica, claims int, now int64) workerAnswer {
+	why := r.why
+	if r.reported {
+		why = "Traefik's own health check says that it is down"
+	}
 	return workerAnswer{
-		URL: r.worker.name, Healthy: r.up, Why: r.why, Breaker: r.breaker.state.String(),
+		URL: r.worker.name, Healthy: r.up, Why: why, Breaker: r.breaker.state.String(),
 		PushedBack: r.pushedUntil > now, Draining: r.draining, Load: r.load, MaxLoad: r.worker.maxLoad,
 		Requests: r.requests, Hits: r.hits, Failures: r.failures, Claims: claims,
 	}

@@ -69,7 +69,7 @@ func showPath(value string) string {
 
 func showURL(value string) string { return withoutCredentials(strings.TrimSpace(value)) }
 
-// configKeys are all keys that a fuzzer may set. Not among them is apiKeyFile, for it could name any file.
+// configKeys are all keys that a fuzzer may set. Not among them are files, for they could be any.
 var configKeys = []configKey{
 	{"policy", asItIs}, {"maxLoad", asItIs}, {"logLevel", asItIs}, {"logFormat", asItIs}, {"cache.threshold", asItIs},
 	{"cache.matchAbsThreshold", asItIs}, {"cache.balanceAbsThreshold", asItIs}, {"cache.balanceRelThreshold", asItIs},
@@ -82,7 +82,9 @@ var configKeys = []configKey{
 	{"health.failureThreshold", asItIs}, {"health.successThreshold", asItIs}, {"health.headers", asItIs},
 	{"circuitBreaker.failureThreshold", asItIs}, {"circuitBreaker.successThreshold", asItIs}, {"circuitBreaker.timeout", asItIs},
 	{"endpoints.health", showPath}, {"endpoints.workers", showPath}, {"workers[0].url", showURL}, {"workers[0].maxLoad", asItIs},
-	{"workers[0].loadPenalty", asItIs}, {"workers[0].headers", asItIs},
+	{"workers[0].loadPenalty", asItIs}, {"workers[0].headers", asItIs}, {"discovery.service", asItIs}, {"discovery.dns", showURL},
+	{"discovery.interval", asItIs}, {"discovery.api.address", showURL}, {"discovery.api.user", asItIs},
+	{"discovery.api.insecureSkipVerify", asItIs},
 }
 
 // checkConfigKey sets one key and says whether its value is refused.
@@ -99,7 +101,7 @@ func checkConfigKey(t *testing.T, k configKey, value string) (bad bool) {
 	if set != nil || !shows(text, k.key, value) && !shows(text, k.key, k.show(value)) || !strings.Contains(text, "(want ") {
 		t.Errorf("validate(%s: %q) = %v, %v, want no settings and an error with key, value and what is allowed", k.key, value, set, err)
 	}
-	if password := passwordOf(value); k.key == "workers[0].url" && password != "" && strings.Contains(text, password) {
+	if password := passwordOf(value); k.show("@") == showURL("@") && password != "" && strings.Contains(text, password) {
 		t.Errorf("validate(%s: %q) = %v, which shows the password", k.key, value, err)
 	}
 	return true
@@ -168,6 +170,7 @@ func checkBounds(t *testing.T, s *settings) {
 		{"health.interval", s.health.interval, 0},
 		{"health.timeout", s.health.timeout, 1},
 		{"circuitBreaker.timeout", s.breaker.openFor, 1},
+		{"discovery.interval", intervalOf(s), shortestInterval},
 	} {
 		if row.got < row.least || row.got > 10000*time.Hour {
 			t.Errorf("%s = %v, want from %v to 10000h", row.name, row.got, row.least)
@@ -189,6 +192,13 @@ func checkBounds(t *testing.T, s *settings) {
 			t.Errorf("worker %q: maxLoad, loadPenalty = %d, %d, want at least 1, 0", w.name, w.maxLoad, w.loadPenalty)
 		}
 	}
+}
+
+func intervalOf(s *settings) time.Duration {
+	if s.source == nil {
+		return shortestInterval
+	}
+	return s.source.interval
 }
 
 // checkNames wants what is one of a few words to be one of them, and paths to be paths.

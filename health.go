@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -38,16 +37,19 @@ func noRedirect(req *http.Request, via []*http.Request) error {
 // probeDue starts the probes whose time has come and returns how long to wait until it looks again. A replica whose probe
 // still runs is not probed a second time.
 func probeDue(p *pool, due map[int]time.Time, now time.Time) time.Duration {
-	const look = 100 * time.Millisecond // so that a new replica or interval is soon noticed
+	const tick = 100 * time.Millisecond // so that a new replica or interval is soon noticed
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	set := p.set
 	if set.health.interval <= 0 {
 		for _, r := range p.replicas {
-			r.up = true
+			r.failed = false
 			r.why = ""
+			if r.judge() {
+				p.rankedUntil = 0
+			}
 		}
-		return look
+		return tick
 	}
 	for _, r := range p.replicas {
 		if r.probing || now.Before(due[r.id]) {
@@ -64,10 +66,10 @@ func probeDue(p *pool, due map[int]time.Time, now time.Time) time.Duration {
 			}
 		}
 	}
-	if set.health.interval < look {
+	if set.health.interval < tick {
 		return set.health.interval
 	}
-	return look
+	return tick
 }
 
 // startProbe probes one replica in the background. It is a function of its own, for closures made in a loop share their
@@ -115,12 +117,7 @@ func probe(client *http.Client, w *worker, set *settings) (why string) {
 		if ctx.Err() != nil {
 			return "no answer to " + set.health.endpoint + " within " + set.health.timeout.String()
 		}
-		// The part before the last colons repeats method and address.
-		text := err.Error()
-		if i := strings.Index(text, "\": "); i >= 0 {
-			text = text[i+3:]
-		}
-		return text
+		return reasonOf(err)
 	}
 	defer res.Body.Close()
 	io.CopyN(io.Discard, res.Body, 64<<10)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -15,6 +16,8 @@ type pool struct {
 	name string
 	refs int // handlers that may still use it; guarded by registryMu
 
+	resolve *net.Resolver // for discovery.dns
+
 	mu        sync.Mutex // guards all below; never held during I/O
 	ended     bool       // the last handler has left
 	set       *settings  // the latest
@@ -24,6 +27,7 @@ type pool struct {
 	log       *logger
 	replicas  []*replica
 	draining  []*replica // removed, with requests still running
+	discovery discovery
 	byID      map[int]*replica
 	lastID    int
 	tree      *tree
@@ -83,10 +87,13 @@ func join(ctx context.Context, name string, set *settings, config string) *pool 
 	}
 	if set != nil {
 		p.apply(set, config)
+		p.hint(time.Now())
 	}
 	if fresh {
 		go guard("health loop", func() { healthLoop(p) })
 		go guard("janitor", func() { janitor(p) })
+		go guard("discovery", func() { discoverLoop(p) })
+		go guard("open files", func() { checkOpenFiles(p) })
 	}
 	p.refs++
 	go guard("lease", func() { leaveWithContext(ctx, p) })
@@ -119,6 +126,7 @@ func leave(p *pool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
+	p.discovery.end()
 	return true
 }
 
@@ -155,6 +163,7 @@ func newPool(name string, set *settings) *pool {
 	startDeciders()
 	return &pool{
 		name:    name,
+		resolve: resolver,
 		byID:    map[int]*replica{},
 		tree:    newTree(set.maxNodes, withoutHeadroom(set.maxBytes)),
 		seed:    uint64(time.Now().UnixNano()),
@@ -179,7 +188,7 @@ func (p *pool) apply(set *settings, config string) {
 		p.log = newLogger(set.logLevel, set.logFormat)
 	}
 	if old == nil || old.connectWait != set.connectWait || old.firstByteWait != set.firstByteWait || old.files != set.files ||
-		old.tls.InsecureSkipVerify != set.tls.InsecureSkipVerify {
+		old.tls.InsecureSkipVerify != set.tls.InsecureSkipVerify || old.tls.ServerName != set.tls.ServerName {
 		if p.transport != nil {
 			p.transport.CloseIdleConnections()
 		}
@@ -188,10 +197,7 @@ func (p *pool) apply(set *settings, config string) {
 	}
 	p.tree.maxNodes = set.maxNodes
 	p.tree.maxBytes = withoutHeadroom(set.maxBytes)
-	p.setWorkers(set.workers)
-	if len(set.workers) == 0 {
-		p.log.print(levelWarn, "no workers are configured: every request gets 503", "pool", p.name)
-	}
+	p.setSource(time.Now())
 	p.models = nil
 	p.modelsTurn++
 }
@@ -219,6 +225,8 @@ func (p *pool) setWorkers(workers []worker) {
 			p.lastID++
 			r.id = p.lastID
 			r.up = true
+			r.failed = false
+			r.reported = false
 			r.why = ""
 			r.draining = false
 			r.misses = 0
@@ -228,6 +236,9 @@ func (p *pool) setWorkers(workers []worker) {
 		}
 		w.proxy = newProxy(w.base, p.transport, p.log)
 		r.worker = w
+		if r.sourced(w) {
+			p.log.print(levelInfo, "Traefik's health check has news", "pool", p.name, "replica", w.name, "down", w.down)
+		}
 		p.replicas = append(p.replicas, r)
 		delete(known, w.name)
 	}

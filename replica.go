@@ -1,6 +1,9 @@
 package cart
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // replica is one inference server of a pool. All fields but worker's content are guarded by the pool's lock.
 type replica struct {
@@ -9,10 +12,13 @@ type replica struct {
 	load    int     // requests in flight
 	breaker breaker
 
-	up       bool // by the health probe; a new replica starts up
-	why      string
-	misses   int // failed probes in a row
-	passes   int // good probes in a row
+	up       bool   // neither failed nor reported; a new replica starts up
+	failed   bool   // down by the health probe
+	why      string // what the last bad probe said
+	reported bool   // down by Traefik's own health check, see worker.down
+	leaving  bool   // as in worker
+	misses   int    // failed probes in a row
+	passes   int    // good probes in a row
 	probing  bool
 	draining bool // removed from the configuration, requests still running
 
@@ -40,24 +46,50 @@ func (r *replica) probed(why string, set *healthSettings) (changed bool) {
 		r.why = why
 		r.misses = r.misses + 1
 		r.passes = 0
-		if r.up && r.misses >= set.failures {
-			r.up = false
-			return true
+		if r.misses >= set.failures {
+			r.failed = true
 		}
-		return false
+		return r.judge()
 	}
 	r.misses = 0
 	r.passes = r.passes + 1
-	if r.up {
+	if !r.failed || r.passes >= set.successes {
+		r.failed = false
 		r.why = ""
-	} else if r.passes >= set.successes {
-		r.up = true
-		r.why = ""
+	}
+	return r.judge()
+}
+
+// sourced takes what the replica's source says of it, and says whether it is another word on its health than before. A
+// replica that is leaving is second choice until it has left or is back.
+func (r *replica) sourced(w *worker) (changed bool) {
+	if w.leaving != r.leaving {
+		r.leaving = w.leaving
+		r.pushedUntil = 0
+		if w.leaving {
+			r.pushedUntil = math.MaxInt64
+		}
+	}
+	if w.down == r.reported {
+		return false
+	}
+	r.reported = w.down
+	r.judge()
+	return true
+}
+
+// judge works out whether the replica is up, and says whether that changed.
+func (r *replica) judge() (changed bool) {
+	up := !r.failed && !r.reported
+	if up == r.up {
+		return false
+	}
+	r.up = up
+	if up {
 		// Back from an outage: what opened the breaker is over as well, so the next request may probe at once.
 		r.breaker.openUntil = 0
-		return true
 	}
-	return false
+	return true
 }
 
 // push notes that the replica asked to be left alone for a while.

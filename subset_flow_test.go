@@ -67,6 +67,27 @@ func checkNilInTuple(p *subsetPass) {
 	})
 }
 
+// checkUnnamedParams refuses functions and literals, but not types, whose parameters have no names.
+func checkUnnamedParams(p *subsetPass) {
+	p.each(func(n ast.Node, _ []ast.Node) {
+		var kind *ast.FuncType
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			kind = n.Type
+		case *ast.FuncLit:
+			kind = n.Type
+		default:
+			return
+		}
+		for _, field := range kind.Params.List {
+			if len(field.Names) == 0 {
+				p.report(n.Pos())
+				return
+			}
+		}
+	})
+}
+
 // checkSelect refuses every select outside of tests.
 func checkSelect(p *subsetPass) {
 	p.each(func(n ast.Node, _ []ast.Node) {

@@ -61,6 +61,8 @@ var subsetRules = []subsetRule{
 	{"select", "all goroutines at one statement share its cases: one waits for another's channel, for ever; receive from " +
 		"a context made with a timeout, or sleep", checkSelect},
 	{"call-in-tuple", "with = the call and its neighbours overwrite each other; assign one by one", checkCallInTuple},
+	{"unnamed-params", "has no place for its arguments, which land in its variables or panic; name them, _ will do",
+		checkUnnamedParams},
 	{"for-reinit", "sets its variables again on each turn; declare them before the loop", checkForReinit},
 	{"defer-closure", "the body runs, then a core spins for ever; defer func() { f() }()", checkDeferClosure},
 	{"late-binding", "receiver and arguments are read when the call runs, not at the statement; call a func literal " +

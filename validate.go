@@ -22,6 +22,7 @@ import (
 // settings is a Config that has been validated: what the rest of the package reads.
 type settings struct {
 	workers []worker
+	source  *source // of the replicas; nil = they are workers
 	policy  string
 
 	byThreshold  bool // policy is threshold
@@ -70,6 +71,9 @@ type worker struct {
 	maxLoad     int
 	loadPenalty int
 	headers     []header
+
+	down    bool // by Traefik's own health check
+	leaving bool // its source names it no more; to be removed if it stays so
 }
 
 // header is a header ready to be put into an http.Header: canonical name, value as a slice.
@@ -119,6 +123,7 @@ func validate(c *Config) (*settings, error) {
 	if s.healthPath != "" && s.healthPath == s.workersPath {
 		v.fail("endpoints.workers", c.Endpoints.Workers, "a path that differs from endpoints.health")
 	}
+	v.discovery(s, &c.Discovery)
 	v.workers(s, c)
 	s.files = v.files
 	if len(v.errs) > 0 {
@@ -223,73 +228,69 @@ func (v *validator) file(name string) []byte {
 	return content
 }
 
+// workers reads the list of replicas, or what tunes those that are found elsewhere.
 func (v *validator) workers(s *settings, c *Config) {
 	s.maxLoad = v.integer("maxLoad", c.MaxLoad, 1, 1<<20)
+	general := worker{maxLoad: s.maxLoad}
 	seen := map[string]int{}
+	if s.source != nil {
+		for i := range c.Workers {
+			if isAll(c.Workers[i].URL) && v.onlyOnce(i, "*", allWorkers, seen) {
+				general = v.tuned("workers["+strconv.Itoa(i)+"].", &c.Workers[i], &general)
+			}
+		}
+		s.source.general = general
+	}
 	for i := range c.Workers {
-		w := &c.Workers[i]
+		if s.source != nil && isAll(c.Workers[i].URL) {
+			continue
+		}
 		key := "workers[" + strconv.Itoa(i) + "]."
-		v.unknown(key, w.Unknown, v.known.Workers[0])
-		one := worker{maxLoad: s.maxLoad, headers: v.headers(key+"headers", w.Headers)}
-		if w.MaxLoad != "" {
-			one.maxLoad = v.integer(key+"maxLoad", w.MaxLoad, 1, 1<<20)
-		}
-		if w.LoadPenalty != "" {
-			one.loadPenalty = v.integer(key+"loadPenalty", w.LoadPenalty, 0, 1<<20)
-		}
-		if w.APIKeyFile != "" {
-			one.headers = append(one.headers, v.apiKey(key+"apiKeyFile", w.APIKeyFile)...)
-		}
-		one.base = v.workerURL(key+"url", w.URL)
-		if one.base == nil {
+		one := v.tuned(key, &c.Workers[i], &general)
+		base, credentials := v.address(key+"url", c.Workers[i].URL)
+		if base == nil {
 			continue
 		}
-		if user := one.base.User; user != nil {
-			password, _ := user.Password()
-			one.headers = append(one.headers, basicAuth(user.Username(), password))
-			one.base.User = nil
+		one.headers = append(one.headers, credentials...)
+		one.setBase(base)
+		id := addressID(base)
+		if !v.onlyOnce(i, one.name, id, seen) {
+			continue
 		}
-		one.name = one.base.String()
-		one.peer = []string{one.name}
-		same := one.base.Host
-		if one.base.Scheme == "https" {
-			same = strings.TrimSuffix(same, ":443")
+		if s.source != nil {
+			s.source.overlay[id] = one
 		} else {
-			same = strings.TrimSuffix(same, ":80")
+			s.workers = append(s.workers, one)
 		}
-		id := one.base.Scheme + "://" + same + one.base.EscapedPath()
-		if first, ok := seen[id]; ok {
-			v.fail(key+"url", one.name, "each replica once; workers["+strconv.Itoa(first)+"] is the same")
-			continue
-		}
-		seen[id] = i
-		s.workers = append(s.workers, one)
 	}
 }
 
-// workerURL returns the address with a base path that does not end with a slash, or nil and an error noted.
-func (v *validator) workerURL(key, value string) *url.URL {
-	const allowed = "http:// or https://, a host, an optional port and base path, no query, no fragment"
-	value = strings.TrimSpace(value)
-	u, err := url.Parse(value)
-	if err != nil {
-		// The parser's own message would repeat the value, credentials included.
-		v.fail(key, withoutCredentials(value), allowed)
-		return nil
+// tuned reads what an entry says of its replica; the rest is as in general.
+func (v *validator) tuned(key string, w *WorkerConfig, general *worker) worker {
+	one := worker{maxLoad: general.maxLoad, loadPenalty: general.loadPenalty}
+	one.headers = append(one.headers, general.headers...)
+	v.unknown(key, w.Unknown, v.known.Workers[0])
+	one.headers = append(one.headers, v.headers(key+"headers", w.Headers)...)
+	if w.MaxLoad != "" {
+		one.maxLoad = v.integer(key+"maxLoad", w.MaxLoad, 1, 1<<20)
 	}
-	u.Scheme = strings.ToLower(u.Scheme)
-	u.Host = strings.ToLower(u.Host)
-	port := u.Port()
-	number, err := strconv.Atoi(port)
-	goodPort := port == "" || (err == nil && number > 0 && number < 65536)
-	if (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || strings.HasSuffix(u.Host, ":") || !goodPort ||
-		u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "" {
-		v.fail(key, withoutCredentials(value), allowed)
-		return nil
+	if w.LoadPenalty != "" {
+		one.loadPenalty = v.integer(key+"loadPenalty", w.LoadPenalty, 0, 1<<20)
 	}
-	u.Path = strings.TrimRight(u.Path, "/")
-	u.RawPath = strings.TrimRight(u.RawPath, "/")
-	return u
+	if w.APIKeyFile != "" {
+		one.headers = append(one.headers, v.apiKey(key+"apiKeyFile", w.APIKeyFile)...)
+	}
+	return one
+}
+
+// onlyOnce notes that entry i of the list is the one for id, and says whether it is the first.
+func (v *validator) onlyOnce(i int, shown, id string, seen map[string]int) bool {
+	if first, ok := seen[id]; ok {
+		v.fail("workers["+strconv.Itoa(i)+"].url", shown, "each replica once; workers["+strconv.Itoa(first)+"] is the same")
+		return false
+	}
+	seen[id] = i
+	return true
 }
 
 func (v *validator) headers(key string, values map[string]string) []header {
@@ -434,23 +435,43 @@ func (v *validator) unknown(prefix string, rest map[string]interface{}, known in
 	sort.Strings(names)
 	for _, name := range names {
 		hint := "see the list of keys in the README"
+		near := nearest(name, keysOf(known))
 		if i := strings.Index(name, "."); i > 0 {
 			hint = "a dot in the list of keys is a level of nesting: write " + name[:i] + ": {" + name[i+1:] + ": ...}"
-		} else if near := nearest(name, keysOf(known)); near != "" {
+		} else if near != "" {
 			hint = "did you mean " + prefix + near + "?"
 		}
 		value := strings.TrimSpace(fmt.Sprint(rest[name]))
-		if len(value) > 80 {
+		if secretKey(name) || secretKey(near) || strings.Contains(value, "@") {
+			value = "..."
+		} else if len(value) > 80 {
 			value = value[:80] + "..."
 		}
 		v.errs = append(v.errs, prefix+name+" = "+strconv.Quote(value)+" is not allowed (no such key; "+hint+")")
 	}
 }
 
+// secretKey tells whether the value of a key may have to stay hidden.
+func secretKey(key string) bool {
+	key = strings.ToLower(key)
+	for _, word := range []string{"pass", "key", "secret", "token", "auth", "header", "credential"} {
+		if strings.Contains(key, word) {
+			return true
+		}
+	}
+	return false
+}
+
 // fullConfig returns a configuration in which every key has a value, so that its JSON has them all.
 func fullConfig() *Config {
 	c := CreateConfig()
 	headers := map[string]string{"x": "x"}
+	c.Discovery.Service = "x"
+	c.Discovery.DNS = "x"
+	c.Discovery.API.User = "x"
+	c.Discovery.API.Password = "x"
+	c.Discovery.API.PasswordFile = "x"
+	c.Discovery.API.CAFile = "x"
 	c.Workers = []WorkerConfig{{URL: "x", MaxLoad: "x", LoadPenalty: "x", Headers: headers, APIKeyFile: "x"}}
 	c.Proxy.RetryStatuses = []string{"x"}
 	c.Proxy.RemoteMediaURLPolicy = "x"

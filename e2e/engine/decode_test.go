@@ -16,7 +16,7 @@ func TestWritten(t *testing.T) {
 		"map":     Config{"a": "", "b": Config{"c": 1}},
 		"workers": []any{Config{"url": "http://127.0.0.1:1", "maxLoad": 3, "headers": Config{}}, Config{"url": "http://127.0.0.1:2"}},
 	}
-	e := startTraefik(t)
+	e := StartOfficial(t, nil, 0)
 	setup := Setup{Middlewares: map[string]Config{"m": config}, Routers: map[string]Router{"r": {Middleware: "m"}}}
 	if err := e.Reload(setup); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/cart-llm/cart/e2e/traefik"
 )
 
 // Engine is a running server whose routers lead to the plugin.
@@ -80,10 +82,19 @@ func Start(t testing.TB, kind Kind, s Setup) Engine {
 	case Yaegi:
 		e = startInProcess(t, newYaegiLoader(t))
 	case Traefik:
-		e = startTraefik(t)
+		e = startTraefik(t, traefik.Options{TLS: true, LogLevel: "ERROR"})
 	default:
 		t.Fatalf("ENGINE = %q, want %s, %s or %s", kind, Compiled, Yaegi, Traefik)
 	}
+	watchLog(t, e)
+	if err := e.Reload(s); err != nil {
+		t.Fatalf("Reload() = %v\n%s", err, e.Log())
+	}
+	return e
+}
+
+// watchLog fails the test at its end if the log tells of a panic, and shows the log of a test that failed.
+func watchLog(t testing.TB, e Engine) {
 	t.Cleanup(func() {
 		if log := e.Log(); strings.Contains(log, "panic") || strings.Contains(log, "Error in Go routine") {
 			t.Errorf("the server's log tells of a panic:\n%s", log)
@@ -91,10 +102,6 @@ func Start(t testing.TB, kind Kind, s Setup) Engine {
 			t.Logf("the server's log:\n%s", log)
 		}
 	})
-	if err := e.Reload(s); err != nil {
-		t.Fatalf("Reload() = %v\n%s", err, e.Log())
-	}
-	return e
 }
 
 // Selected tells whether Each runs that engine.

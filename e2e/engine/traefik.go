@@ -14,21 +14,30 @@ import (
 
 const dynamicFile = "engine.yml"
 
-// traefikEngine is the official binary.
-type traefikEngine struct {
+// Official is the official binary, which has more to it than an Engine.
+type Official struct {
 	*traefik.Traefik
 	plain, tls *http.Client
 }
 
-func startTraefik(t testing.TB) *traefikEngine {
+// StartOfficial runs the official binary, with static configuration of the test's own, until the test ends. A panic in its
+// log fails the test.
+func StartOfficial(t testing.TB, static map[string]any, openFiles int) *Official {
+	t.Helper()
+	e := startTraefik(t, traefik.Options{TLS: true, LogLevel: "ERROR", Static: static, OpenFiles: openFiles})
+	watchLog(t, e)
+	return e
+}
+
+func startTraefik(t testing.TB, o traefik.Options) *Official {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // it may have to be downloaded
 	defer cancel()
-	tr, err := traefik.Start(ctx, traefik.Options{TLS: true, LogLevel: "ERROR"})
+	tr, err := traefik.Start(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &traefikEngine{
+	e := &Official{
 		Traefik: tr,
 		plain:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}},
 		tls: &http.Client{Transport: &http.Transport{
@@ -47,10 +56,14 @@ func startTraefik(t testing.TB) *traefikEngine {
 	return e
 }
 
-func (e *traefikEngine) Client() *http.Client    { return e.plain }
-func (e *traefikEngine) ClientTLS() *http.Client { return e.tls }
+// Client is as Engine has it.
+func (e *Official) Client() *http.Client { return e.plain }
 
-func (e *traefikEngine) MiddlewareError(name string) string {
+// ClientTLS is as Engine has it.
+func (e *Official) ClientTLS() *http.Client { return e.tls }
+
+// MiddlewareError is as Engine has it.
+func (e *Official) MiddlewareError(name string) string {
 	m, err := e.Middleware(context.Background(), name)
 	// A file that was removed just before makes Traefik apply its directory twice: the middleware comes with the second.
 	for end := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(end); m, err = e.Middleware(context.Background(), name) {
@@ -65,7 +78,8 @@ func (e *traefikEngine) MiddlewareError(name string) string {
 	return strings.Join(m.Errors, "; ")
 }
 
-func (e *traefikEngine) Reload(s Setup) error {
+// Reload is as Engine has it.
+func (e *Official) Reload(s Setup) error {
 	if err := e.Write(dynamicFile, dynamic(s)); err != nil {
 		return err
 	}

@@ -53,8 +53,8 @@ func (r *rig) send(ctx context.Context, q request) (*http.Response, error) {
 	for name, values := range q.header {
 		req.Header[name] = values
 	}
-	if q.host != "" {
-		req.Host = q.host
+	if req.Host = q.host; q.host == "" {
+		req.Host = r.host
 	}
 	return client.Do(req)
 }

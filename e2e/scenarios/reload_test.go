@@ -98,6 +98,18 @@ func (c *crowd) client(i int) {
 	}
 }
 
+// more waits until so many further requests have been answered.
+func (c *crowd) more(t *testing.T, n int64) {
+	t.Helper()
+	want := c.sent.Load() + n
+	eventually(t, 20*time.Second, func() error {
+		if got := c.sent.Load(); got < want {
+			return fmt.Errorf("the crowd has sent %d requests, want %d", got, want)
+		}
+		return nil
+	})
+}
+
 // stop ends the clients and returns how many requests they have sent.
 func (c *crowd) stop() int {
 	close(c.done)

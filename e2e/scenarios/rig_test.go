@@ -20,6 +20,7 @@ type rig struct {
 	replicas []*replica.Replica
 	config   engine.Config
 	setup    engine.Setup
+	host     string // of requests that name none
 }
 
 // pool tells how a rig is built.
@@ -27,6 +28,13 @@ type pool struct {
 	size    int
 	options replica.Options
 	config  engine.Config // merged over the rig's own
+}
+
+// plainConfig is what the configurations of all rigs have in common.
+var plainConfig = engine.Config{
+	"logLevel": "error",
+	"health":   engine.Config{"interval": "100ms", "timeout": "1s"},
+	"proxy":    engine.Config{"addDecisionHeaders": true, "initialBackoff": "10ms"},
 }
 
 // start starts everything and leaves the rig ready for requests.
@@ -41,12 +49,7 @@ func start(t *testing.T, kind engine.Kind, p pool) *rig {
 		t.Cleanup(one.Kill)
 		r.replicas = append(r.replicas, one)
 	}
-	r.config = engine.Merged(engine.Config{
-		"workers":  workersOf(r.urls()...),
-		"logLevel": "error",
-		"health":   engine.Config{"interval": "100ms", "timeout": "1s"},
-		"proxy":    engine.Config{"addDecisionHeaders": true, "initialBackoff": "10ms"},
-	}, p.config)
+	r.config = engine.Merged(engine.Merged(plainConfig, engine.Config{"workers": workersOf(r.urls()...)}), p.config)
 	r.setup = engine.Setup{
 		Middlewares: map[string]engine.Config{"cart": r.config},
 		Routers:     map[string]engine.Router{"cart": {Middleware: "cart"}},
@@ -131,8 +134,12 @@ type poolState struct {
 	Usable int
 	Tree   struct{ Nodes, Bytes int }
 	// Workers are in the order of the configuration.
-	Workers []workerState
-	Reasons map[string]int
+	Workers   []workerState
+	Reasons   map[string]int
+	Discovery struct {
+		State, Source, Error, LastSuccess string
+		Leaving, Ignored, Unmatched       []string
+	}
 }
 
 type workerState struct {
@@ -183,9 +190,9 @@ func (s poolState) load() int {
 }
 
 // waitState waits until the pool's state is as it should be; check says what is wrong with it.
-func (r *rig) waitState(within time.Duration, check func(s poolState) error) {
+func (r *rig) waitState(within time.Duration, check func(s poolState) error) (took time.Duration) {
 	r.t.Helper()
-	eventually(r.t, within, func() error { return check(r.state()) })
+	return eventually(r.t, within, func() error { return check(r.state()) })
 }
 
 // waitIdle waits until no replica has load, which has to be at once when all exchanges have ended.
@@ -199,19 +206,22 @@ func (r *rig) waitIdle() {
 	})
 }
 
-// eventually calls f until it returns nil, and fails the test when it does not within that time.
-func eventually(t *testing.T, within time.Duration, f func() error) {
+// eventually calls f until it returns nil, and fails the test when it does not within that time. It returns how long it
+// took. What stops the whole machine for a while, test and server alike, counts little.
+func eventually(t *testing.T, within time.Duration, f func() error) (took time.Duration) {
 	t.Helper()
-	deadline := time.Now().Add(within)
+	const most = time.Second // of what one try counts
 	for {
+		began := time.Now()
 		err := f()
 		if err == nil {
-			return
+			return took + min(most, time.Since(began))
 		}
-		if time.Now().After(deadline) {
+		if took > within {
 			t.Fatalf("still after %v: %v", within, err)
 		}
 		time.Sleep(5 * time.Millisecond)
+		took += min(most, time.Since(began))
 	}
 }
 

@@ -38,6 +38,8 @@ type Options struct {
 	TLS bool
 	// Throttle is the least time between two reloads; 0 = 20 ms.
 	Throttle time.Duration
+	// OpenFiles limits the files that the process may open; 0 = no limit but the caller's.
+	OpenFiles int
 	// Static is merged over the static configuration, maps key by key.
 	Static map[string]any
 }
@@ -92,6 +94,10 @@ func start(ctx context.Context, binary string, o Options) (*Traefik, error) {
 	}
 	defer output.Close()
 	t.cmd = exec.Command(binary, "--configFile="+filepath.Join(t.dir, "traefik.yml"))
+	if o.OpenFiles > 0 {
+		limit := fmt.Sprintf(`ulimit -n %d; exec "$@"`, o.OpenFiles)
+		t.cmd = exec.Command("sh", append([]string{"-c", limit, "sh"}, t.cmd.Args...)...)
+	}
 	t.cmd.Dir = t.dir
 	t.cmd.Stdout = output
 	t.cmd.Stderr = output
@@ -125,6 +131,22 @@ func (t *Traefik) AccessLog() string {
 		return ""
 	}
 	return string(content)
+}
+
+// Rewrite replaces a file of dynamic configuration in place, as a careless program does: it empties the file and writes
+// one piece after the other, with a pause before each.
+func (t *Traefik) Rewrite(name string, pause time.Duration, pieces ...string) error {
+	file, err := os.Create(filepath.Join(t.dynamicDir(), name))
+	if err != nil {
+		return err
+	}
+	for _, piece := range pieces {
+		time.Sleep(pause)
+		if _, err := file.WriteString(piece); err != nil {
+			return errors.Join(err, file.Close())
+		}
+	}
+	return file.Close()
 }
 
 // Pid is the process.
