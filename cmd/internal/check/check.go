@@ -52,6 +52,9 @@ func Files(names []string, o Options) *Report {
 	if len(found.Configs) == 0 && len(found.Mistakes) == 0 {
 		r.Faults = append(r.Faults, Fault{layer.Position{File: strings.Join(names, ", ")}, nothing(found, o)})
 	}
+	slices.SortStableFunc(r.Faults, func(a, b Fault) int {
+		return cmp.Or(slices.Index(names, a.At.File)-slices.Index(names, b.At.File), a.At.Line-b.At.Line)
+	})
 	return r
 }
 
@@ -62,7 +65,8 @@ func nothing(found *source.Found, o Options) string {
 		what = fmt.Sprintf("no configuration of a plugin called %q in it", o.Plugin)
 	}
 	if len(found.Others) == 0 {
-		return what + " (want http.middlewares.NAME.plugin.cart, a Kubernetes Middleware with spec.plugin.cart, labels, or the plugin's settings alone)"
+		return what + " (want http.middlewares.NAME.plugin.cart, a Kubernetes Middleware with spec.plugin.cart, labels, " +
+			"or the plugin's settings alone)"
 	}
 	return what + ", only " + strings.Join(found.Others, ", ") + " (--plugin NAME tells what the static configuration calls the plugin)"
 }
@@ -101,7 +105,6 @@ func (r *Report) config(c source.Config, o Options) {
 			fail(f.Key, f.Text)
 		}
 	}
-	slices.SortStableFunc(r.Faults[before:], func(a, b Fault) int { return cmp.Compare(a.At.Line, b.At.Line) })
 	if len(r.Faults) == before {
 		r.Good = append(r.Good, c.Node.At.String()+": "+c.Name+": "+summary(config))
 	}

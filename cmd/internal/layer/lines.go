@@ -72,7 +72,6 @@ type tomlLines struct {
 	lines   index
 	lengths map[string]int // of the arrays of tables, by path
 	table   []string       // the one that key-values belong to
-	line    int            // of the last key
 }
 
 // enter follows the parts of a key from a path and returns where they lead. Arrays of tables stand for their last

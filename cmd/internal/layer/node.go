@@ -198,28 +198,48 @@ func (n *Node) element(index string) *Node {
 	return list[i]
 }
 
-// Without returns the tree less the values at the given nodes.
+// Without returns the tree less the values at the given nodes, and less the maps and lists that had nothing else.
 func (n *Node) Without(gone map[*Node]bool) *Node {
 	out := &Node{At: n.At, value: n.value}
 	switch v := n.value.(type) {
 	case map[string]*Node:
 		kept := make(map[string]*Node, len(v))
 		for key, element := range v {
-			if !gone[element] {
-				kept[key] = element.Without(gone)
+			if rest := element.without(gone); rest != nil {
+				kept[key] = rest
 			}
 		}
 		out.value = kept
 	case []*Node:
 		kept := make([]*Node, 0, len(v))
 		for _, element := range v {
-			if !gone[element] {
-				kept = append(kept, element.Without(gone))
+			if rest := element.without(gone); rest != nil {
+				kept = append(kept, rest)
 			}
 		}
 		out.value = kept
 	}
 	return out
+}
+
+// without returns nil for what is gone, and for what has nothing left.
+func (n *Node) without(gone map[*Node]bool) *Node {
+	if gone[n] {
+		return nil
+	}
+	out := n.Without(gone)
+	had, has := n.size(), out.size()
+	if had > 0 && has == 0 {
+		return nil
+	}
+	return out
+}
+
+// size is the number of elements in a map or list.
+func (n *Node) size() int {
+	m, _ := n.Map()
+	l, _ := n.List()
+	return len(m) + len(l)
 }
 
 // Merge lays above over below: maps are merged key by key, lists and scalars replaced, and nothing changes nothing.

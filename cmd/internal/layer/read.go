@@ -201,7 +201,7 @@ func forgetLines(documents []*Node) {
 	}
 }
 
-var atLine = regexp.MustCompile(`^(?:yaml: |template: :)?(?:line )?(\d+):(?:\d+:)? ?(.*)$`)
+var atLine = regexp.MustCompile(`^(?:template: :)?(?:line )?(\d+):(?:\d+:)? ?(.*)$`)
 
 // mistakesOfYAML takes the errors of the YAML parser apart: it finds one that ends it, or several.
 func mistakesOfYAML(name string, err error) []*Mistake {
@@ -223,10 +223,14 @@ func mistakeOf(name string, err error) *Mistake {
 		text := strings.TrimPrefix(failed.Error(), fmt.Sprintf("toml: line %d", failed.Position.Line))
 		return &Mistake{Position{name, failed.Position.Line}, "not TOML: " + strings.TrimLeft(text, ": ")}
 	}
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	text, isYAML := strings.CutPrefix(err.Error(), "yaml: ")
+	at := Position{File: name}
 	if found := atLine.FindStringSubmatch(text); found != nil {
-		line, _ := strconv.Atoi(found[1])
-		return &Mistake{Position{name, line}, found[2]}
+		at.Line, _ = strconv.Atoi(found[1])
+		text = found[2]
 	}
-	return &Mistake{Position{File: name}, text}
+	if isYAML {
+		text = "not YAML: " + text
+	}
+	return &Mistake{at, text}
 }

@@ -50,7 +50,7 @@ func (m *migration) defaults(source *layer.Node) {
 	if _, set := m.settings["proxy.addRoutedPeerHeader"]; !set {
 		what := "off as it was: CART would send x-routed-peer, which tells clients the replicas' addresses"
 		m.settings["proxy.addRoutedPeerHeader"] = value{text: "false", comment: what}
-		m.account = append(m.account, Line{Key: "proxy.add_routed_peer_header", What: "not set: proxy.addRoutedPeerHeader = false (" + what + ")"})
+		m.account = append(m.account, Line{Key: "proxy.add_routed_peer_header", What: "not set: addRoutedPeerHeader = false (" + what + ")"})
 	}
 	for _, d := range []struct{ key, rust, setting, cart string }{
 		{"cache.balance_rel_threshold", "1.25", "cache.balanceRelThreshold", "1.6"},
@@ -69,6 +69,7 @@ func (m *migration) defaults(source *layer.Node) {
 		m.account = append(m.account, Line{Key: "server", What: "not set: the port stays 6700"})
 	}
 	if source.Get("workers") == nil {
-		m.account = append(m.account, Line{Key: "workers", What: "not set, which the Rust router refuses: no replicas until there are some", Lost: true})
+		what := "not set, which the Rust router refuses: no replicas until there are some"
+		m.account = append(m.account, Line{Key: "workers", What: what, Lost: true})
 	}
 }

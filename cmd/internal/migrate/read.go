@@ -29,7 +29,8 @@ func (m *migration) note(n *layer.Node, key, format string, args ...any) {
 }
 
 func (m *migration) lost(n *layer.Node, key, format string, args ...any) {
-	m.account = append(m.account, Line{At: n.At, Key: key, Value: shown(n), What: "NOT CARRIED OVER: " + fmt.Sprintf(format, args...), Lost: true})
+	what := "NOT CARRIED OVER: " + fmt.Sprintf(format, args...)
+	m.account = append(m.account, Line{At: n.At, Key: key, Value: shown(n), What: what, Lost: true})
 }
 
 func shown(n *layer.Node) string {
@@ -173,40 +174,43 @@ func (m *migration) setting(key string, n *layer.Node) {
 		m.note(n, key, "empty, changes nothing")
 		return
 	}
-	v := value{text: n.Scalar()}
-	if list, isList := n.List(); isList {
-		for _, element := range list {
-			v.list = append(v.list, element.Scalar())
-		}
-	} else if _, isMap := n.Map(); isMap {
+	if _, isMap := n.Map(); isMap {
 		m.lost(n, key, "write it into dynamic/cart.yml by hand, as %s", s.key)
 		return
 	}
-	if _, err := strconv.ParseUint(v.text, 10, 63); err == nil && unit != "" {
-		v.text += unit
-	} else if err == nil && s.duration {
-		v.text += "s"
-	}
+	v := valueOf(n, s, unit)
 	if change, ok := changes[s.key]; ok {
-		changed, what := change(v.text)
-		if what != "" {
-			v.comment = what
-		}
-		if changed == "" {
-			m.note(n, key, "left out of dynamic/cart.yml: %s", what)
+		v.text, v.comment = change(v.text)
+		if v.text == "" {
+			m.note(n, key, "left out of dynamic/cart.yml: %s", v.comment)
 			return
 		}
-		v.text = changed
 	}
 	m.settings[s.key] = v
-	where := s.key
-	if v.text != n.Scalar() && v.list == nil {
-		where += " = " + v.text
+	what := s.key
+	if v.text != n.Scalar() {
+		what += " = " + v.text
 	}
 	if v.comment != "" {
-		where += " (" + v.comment + ")"
+		what += " (" + v.comment + ")"
 	}
-	m.note(n, key, "%s", where)
+	m.note(n, key, "%s", what)
+}
+
+// valueOf reads a list or a single value; numbers that are durations get their unit.
+func valueOf(n *layer.Node, s setting, unit string) value {
+	v := value{text: n.Scalar()}
+	list, _ := n.List()
+	for _, element := range list {
+		v.list = append(v.list, element.Scalar())
+	}
+	if unit == "" {
+		unit = "s"
+	}
+	if _, err := strconv.ParseUint(v.text, 10, 63); err == nil && s.duration {
+		v.text += unit
+	}
+	return v
 }
 
 // logging carries the level over. It may be a filter such as cache_aware_router=debug,info.

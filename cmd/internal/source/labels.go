@@ -202,7 +202,7 @@ func linesOfLabels(labels map[string]label) map[string]places {
 				path = append(path, strconv.Itoa(ordinal(indexes, list, element)))
 			}
 			at := strings.Join(path, "\x00")
-			if _, ok := out[middleware][at]; !ok {
+			if line, ok := out[middleware][at]; !ok || labels[name].at.Line < line {
 				out[middleware][at] = labels[name].at.Line
 			}
 		}
