@@ -51,12 +51,14 @@ func shown(n *layer.Node) string {
 func (m *migration) read(source *layer.Node) {
 	for _, section := range source.Keys() {
 		n := source.Get(section)
-		switch section {
-		case "server":
+		switch {
+		case n.Null():
+			m.note(n, section, "empty, changes nothing")
+		case section == "server":
 			m.server(n)
-		case "workers":
+		case section == "workers":
 			m.readWorkers(n)
-		case "logging", "log":
+		case section == "logging" || section == "log":
 			m.section(n, section, m.logging)
 		default:
 			if _, isMap := n.Map(); isMap {
@@ -71,10 +73,6 @@ func (m *migration) read(source *layer.Node) {
 
 // section gives every key of a section to f, also those of sections within it.
 func (m *migration) section(n *layer.Node, name string, f func(key string, n *layer.Node)) {
-	if n.Null() {
-		m.note(n, name, "empty, changes nothing")
-		return
-	}
 	if _, isMap := n.Map(); !isMap {
 		m.lost(n, name, "want a section with keys in it")
 		return
@@ -112,9 +110,6 @@ func (m *migration) server(n *layer.Node) {
 		}
 		m.note(element, "server."+key, "entryPoints.llm.address in traefik.yml")
 	}
-	if len(n.Keys()) == 0 {
-		m.note(n, "server", "empty, changes nothing")
-	}
 }
 
 func (m *migration) readWorkers(n *layer.Node) {
@@ -143,7 +138,11 @@ func (m *migration) readWorkers(n *layer.Node) {
 				m.note(one, name+".max_load", "maxLoad in dynamic/cart.yml, for all or for this worker")
 			case "load_penalty":
 				w.loadPenalty = one.Scalar()
-				m.note(one, name+".load_penalty", "loadPenalty of this worker in dynamic/cart.yml")
+				if w.loadPenalty == "0" {
+					m.note(one, name+".load_penalty", "none, which is the default")
+				} else {
+					m.note(one, name+".load_penalty", "loadPenalty of this worker in dynamic/cart.yml")
+				}
 			default:
 				m.lost(one, name+"."+key, "a worker has no such setting")
 			}
