@@ -144,6 +144,10 @@ func TestMigrate_namesWhatIsLost(t *testing.T) {
 
 // TestMigrate_refuses: what is no configuration of the Rust router, or would write over files.
 func TestMigrate_refuses(t *testing.T) {
+	source, err := filepath.Abs("testdata/rust/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for content, want := range map[string]string{
 		"http: {routers: {}}":         "not one of the Rust router",
 		"entryPoints: {}":             "not one of the Rust router",
@@ -157,10 +161,6 @@ func TestMigrate_refuses(t *testing.T) {
 		}
 	}
 	to := t.TempDir()
-	source, err := filepath.Abs("testdata/rust/full.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := os.WriteFile(filepath.Join(to, "traefik.yml"), []byte("mine"), 0o644); err != nil {
 		t.Fatal(err)
 	}
