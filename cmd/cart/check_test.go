@@ -243,13 +243,14 @@ func TestCheck_notes(t *testing.T) {
 // TestUsage: a command line that makes no sense is told apart from a fault by its status.
 func TestUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                "a command is missing",
-		"frobnicate":      `unknown command "frobnicate"`,
-		"check":           "no file to check",
-		"check -x a.yml":  "unknown shorthand flag",
-		"check --plugin":  "flag needs an argument",
-		"migrate":         "no file to migrate",
-		"migrate nowhere": "no such file",
+		"":                       "a command is missing",
+		"frobnicate":             `unknown command "frobnicate"`,
+		"check":                  "no file to check",
+		"check -x a.yml":         "unknown shorthand flag",
+		"check --plugin":         "flag needs an argument",
+		"migrate":                "no file to migrate",
+		"migrate --api x y.yaml": "want HOST:PORT",
+		"migrate nowhere":        "no such file",
 	} {
 		status, stdout, stderr := cart(t, t.TempDir(), strings.Fields(args)...)
 		if status != exitUsage || stdout != "" || !strings.Contains(stderr, want) {

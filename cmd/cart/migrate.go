@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -48,6 +49,9 @@ written: the command line is wrong, or a file cannot be read or written.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, _, err := net.SplitHostPort(o.API); o.API != "" && err != nil {
+				return fmt.Errorf("--api %s: want HOST:PORT", o.API)
+			}
 			r, err := migrate.Files(args, o)
 			if err != nil {
 				return err
@@ -63,6 +67,7 @@ written: the command line is wrong, or a file cannot be read or written.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&to, "output", "o", "", "write into this `FOLDER`; it is made if it is not there")
 	flags.BoolVar(&o.Inline, "inline", false, "put the list of workers into dynamic/cart.yml")
+	flags.StringVar(&o.API, "api", "", "let Traefik's API listen on this `HOST:PORT` (default 127.0.0.1:8080)")
 	flags.BoolVar(&force, "force", false, "write over files that are there")
 	flags.BoolVarP(&quiet, "quiet", "q", false, "account only for what is left to do by hand")
 	return cmd

@@ -93,6 +93,7 @@ var conversions = []struct{ what, source, result, account string }{
 	{"a filter", "logging: {level: 'warn,cache_aware_router=error'}", "logLevel: error", "no filters by module"},
 	{"an empty section", "health:", "", "health: empty, changes nothing"},
 	{"the port", "server: {port: 8080}", "address: 127.0.0.1:8081", "server.port = 8080: entryPoints.llm.address"},
+	{"the API does not tell others", "policy: random", "address: 127.0.0.1:8080", "server: not set"},
 	{"no server", "policy: random", "address: 0.0.0.0:6700", "server: not set: the port stays 6700"},
 	{"IPv6", "server: {host: '::'}", "address: '[::]:6700'", "server.host"},
 }

@@ -17,6 +17,8 @@ type Options struct {
 	// Inline puts the list of workers into the middleware, in place of a service of its own that an external generator may
 	// rewrite and that the middleware finds through Traefik's API.
 	Inline bool
+	// API is where Traefik's API is to listen, host:port; "" = its usual port on this machine, or the next where that is taken.
+	API string
 }
 
 // Result is a migrated configuration.

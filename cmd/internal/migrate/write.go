@@ -121,6 +121,9 @@ const (
 
 // api is where Traefik's API listens: on its usual port, unless that is the router's.
 func (m *migration) api() string {
+	if m.options.API != "" {
+		return m.options.API
+	}
 	if m.listen.port == "8080" {
 		return apiOther
 	}
@@ -141,7 +144,7 @@ func (m *migration) static() *block {
 	address := scalar(net.JoinHostPort(m.listen.host, m.listen.port))
 	entryPoints.block(entryPoint, "").set("address", address, "server.host and server.port")
 	if !m.options.Inline {
-		entryPoints.block("traefik", "").value("address", m.api(), "this machine only: the API tells all")
+		entryPoints.block("traefik", "").value("address", m.api(), "keep it from others: the API tells all")
 		api := root.block("api", "CART asks the API for the workers' service. It also serves the dashboard.")
 		api.value("insecure", "true", "on the entry point traefik, see above")
 	}
