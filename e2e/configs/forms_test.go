@@ -108,7 +108,7 @@ func checkPlain(t *testing.T, base, host string, all []*replica.Replica, urls []
 		}
 		return state.has(urls...)
 	})
-	if got := []int{state.Workers[0].MaxLoad, state.Workers[1].MaxLoad}; got[0] != 12 || got[1] != 20 || state.Policy != "threshold" {
+	if got := []int{state.maxLoad(urls[0]), state.maxLoad(urls[1])}; got[0] != 12 || got[1] != 20 || state.Policy != "threshold" {
 		t.Errorf("/workers: maxLoad %v and policy %s, want [12 20] and threshold", got, state.Policy)
 	}
 	seen := map[string]bool{}

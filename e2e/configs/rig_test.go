@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -96,16 +97,26 @@ func readWorkers(ctx context.Context, base, host string) (workers, error) {
 	return w, json.Unmarshal(a.body, &w)
 }
 
-// has tells whether exactly these replicas are there.
+// has tells whether exactly these replicas are there, in whatever order.
 func (w workers) has(urls ...string) error {
 	var got []string
 	for _, one := range w.Workers {
 		got = append(got, one.URL)
 	}
-	if strings.Join(got, " ") != strings.Join(urls, " ") {
+	if strings.Join(slices.Sorted(slices.Values(got)), " ") != strings.Join(slices.Sorted(slices.Values(urls)), " ") {
 		return fmt.Errorf("/workers has %v, want %v", got, urls)
 	}
 	return nil
+}
+
+// maxLoad is that of a replica.
+func (w workers) maxLoad(url string) int {
+	for _, one := range w.Workers {
+		if one.URL == url {
+			return one.MaxLoad
+		}
+	}
+	return 0
 }
 
 // eventually calls f until it returns nil, and fails the test when it does not within half a minute.
