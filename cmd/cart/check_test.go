@@ -69,6 +69,13 @@ var wrong = []struct {
 		{"files.yml:10: ", "tls.caFile", `"/nonexistent/ca.pem"`, "PEM certificates"},
 		{"files.yml:11: ", "tls.certFile", `"/nonexistent/cert.pem"`, "with its key in tls.keyFile"},
 	}},
+	{"discovery.yml", [][]string{
+		{"discovery.yml:7: ", "discovery.service", `"vllm"`, "with its provider, such as vllm@docker"},
+		{"discovery.yml:8: ", "discovery.dns", `"http://vllm:8000"`, "either discovery.service or discovery.dns"},
+		{"discovery.yml:9: ", "discovery.interval", `"1ms"`, "a duration from 100ms"},
+		{"discovery.yml:11: ", "discovery.api.address", `"127.0.0.1:8080"`, urlAllowed},
+		{"discovery.yml:12: ", "discovery.api.pasword", `"..."`, "did you mean discovery.api.password?"},
+	}},
 	{"template.yml", [][]string{{"template.yml: ", "maxLoad", `"none"`, wholeFrom1}}},
 	{"template-error.yml", [][]string{{"template-error.yml:6: ", `"nosuchfunction" not defined`}}},
 	{"bare.yml", [][]string{
@@ -111,6 +118,31 @@ func TestCheck_namesEachFault(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCheck_secrets: what may be a secret is not in a message.
+func TestCheck_secrets(t *testing.T) {
+	dir := t.TempDir()
+	for _, content := range []string{
+		"workers: [{url: http://a, headers: Bearer hunter2}]\n",
+		"workers: [{url: 'http://user:hunter2@a:port'}]\n",
+		"workers: [{url: http://a, headers: {Authorization: [hunter2]}}]\n",
+		"health: {headers: {'X Y': hunter2}}\n",
+		"health: {headers: [hunter2]}\n",
+		"workers: [{url: http://a, apiKey: hunter2}]\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "a.yml"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		status, stdout, stderr := cart(t, dir, "check", "a.yml")
+		if status != exitFault || strings.Contains(stdout+stderr, "hunter2") {
+			t.Errorf("cart check of %q = %d, %q, %q, want 1 and no secret", content, status, stdout, stderr)
+		}
+	}
+	status, _, stderr := migrateText(t, "workers: [{url: 'http://user:hunter2@a:8000'}]\n")
+	if status != exitGood || !strings.Contains(stderr, "http://user:xxxxx@a:8000") || strings.Contains(stderr, "hunter2") {
+		t.Errorf("cart migrate of an address with a password = %d, %q, want 0 and no password", status, stderr)
 	}
 }
 
@@ -187,7 +219,8 @@ func TestCheck_good(t *testing.T) {
 		{[]string{"manifest.yml"}, "manifest.yml:7: Middleware cart: good: 2 workers, policy threshold\n"},
 		{[]string{"labels.txt", "--labels"}, "labels.txt:1: labels: http.middlewares.cart: good: 2 workers, policy threshold\n"},
 		{[]string{"file.yml", "-q"}, ""},
-		{[]string{"--no-files", "../full/file.toml"}, "../full/file.toml:1: http.middlewares.cart: good: 2 workers, policy leastLoad\n"},
+		{[]string{"--no-files", "../full/file.toml"}, "../full/file.toml:1: http.middlewares.cart: good: replicas of the service vllm@docker, policy leastLoad\n"},
+		{[]string{"../dns/labels.txt", "--labels"}, "../dns/labels.txt:1: labels: http.middlewares.cart: good: replicas by DNS, policy threshold\n"},
 	} {
 		t.Run(strings.Join(row.args, " "), func(t *testing.T) {
 			status, stdout, stderr := cart(t, filepath.Join("testdata", forms), append([]string{"check"}, row.args...)...)

@@ -113,7 +113,12 @@ func (r *Report) config(c source.Config, o Options) {
 // summary says what a good configuration comes to.
 func summary(c *cart.Config) string {
 	replicas := fmt.Sprintf("%d workers", len(c.Workers))
-	if len(c.Workers) == 1 {
+	switch {
+	case c.Discovery.Service != "":
+		replicas = "replicas of the service " + c.Discovery.Service
+	case c.Discovery.DNS != "":
+		replicas = "replicas by DNS"
+	case len(c.Workers) == 1:
 		replicas = "1 worker"
 	}
 	return fmt.Sprintf("good: %s, policy %s", replicas, c.Policy)

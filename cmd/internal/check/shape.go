@@ -31,12 +31,14 @@ type shaper struct {
 	out  []misshapen
 }
 
-func (s *shaper) fail(n *layer.Node, key, allowed string) {
-	shown := key
+func (s *shaper) fail(n *layer.Node, key, allowed string) { s.failShown(n, key, show(n), allowed) }
+
+func (s *shaper) failShown(n *layer.Node, key, value, allowed string) {
+	name := key
 	if key == "" {
-		shown = "the configuration"
+		name = "the configuration"
 	}
-	s.out = append(s.out, misshapen{n, key, fmt.Sprintf("%s = %s is not allowed (want %s)", shown, show(n), allowed)})
+	s.out = append(s.out, misshapen{n, key, fmt.Sprintf("%s = %s is not allowed (want %s)", name, value, allowed)})
 }
 
 // value follows a type: structs, maps and lists of texts, texts.
@@ -110,7 +112,11 @@ func (s *shaper) texts(n *layer.Node, key string) {
 func (s *shaper) textMap(n *layer.Node, key string) {
 	elements, ok := n.Map()
 	if !ok {
-		s.fail(n, key, "a map of names and values")
+		shown := show(n)
+		if scalar(n) {
+			shown = "a text" // which may be a secret
+		}
+		s.failShown(n, key, shown, "a map of names and values")
 		return
 	}
 	if len(elements) == 0 && s.file {

@@ -3,6 +3,7 @@ package migrate
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,7 @@ func (m *migration) lost(n *layer.Node, key, format string, args ...any) {
 	m.account = append(m.account, Line{At: n.At, Key: key, Value: shown(n), What: what, Lost: true})
 }
 
+// shown returns a value for the account, without passwords.
 func shown(n *layer.Node) string {
 	if list, ok := n.List(); ok {
 		texts := make([]string, len(list))
@@ -44,7 +46,11 @@ func shown(n *layer.Node) string {
 	if _, ok := n.Map(); ok {
 		return "{" + strings.Join(n.Keys(), ", ") + "}"
 	}
-	return n.Scalar()
+	text := n.Scalar()
+	if address, err := url.Parse(text); err == nil && address.User != nil {
+		return address.Redacted()
+	}
+	return text
 }
 
 // read goes through all of the source and accounts for every key.

@@ -53,7 +53,7 @@ var forms = []struct {
 
 // TestForms: one configuration comes to the same in every form that Traefik has for it.
 func TestForms(t *testing.T) {
-	for dir, golden := range map[string]string{"full": "full", "plain": "plain", "spelled": "plain"} {
+	for dir, golden := range map[string]string{"full": "full", "dns": "dns", "plain": "plain", "spelled": "plain"} {
 		for _, form := range forms {
 			t.Run(dir+"/"+form.file, func(t *testing.T) {
 				config, err := Config(form.decode(t, read(t, filepath.Join(dir, form.file))))
@@ -84,16 +84,26 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestForms_full: the configuration called full has every setting there is, none with its default.
+// TestForms_full: between them, the configurations called full and dns have every setting there is, none with its default.
+// They are two because a configuration can have one source of replicas only.
 func TestForms_full(t *testing.T) {
-	config, err := Config(fromFile(t, read(t, "full/file.yml"), ".yml"))
-	if err != nil {
-		t.Fatal(err)
+	set := map[string]bool{}
+	for _, name := range []string{"full/file.yml", "dns/file.yml"} {
+		config, err := Config(fromFile(t, read(t, name), ".yml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		addSet(t, set, "", reflect.ValueOf(*config), reflect.ValueOf(*cart.CreateConfig()))
 	}
-	compare(t, "", reflect.ValueOf(*config), reflect.ValueOf(*cart.CreateConfig()))
+	for key, isSet := range set {
+		if !isSet {
+			t.Errorf("full does not set %s: every form in testdata/forms/full needs it, with a value that is not the default", key)
+		}
+	}
 }
 
-func compare(t *testing.T, key string, got, byDefault reflect.Value) {
+// addSet notes which of the plugin's settings a configuration has with another value than the default.
+func addSet(t *testing.T, set map[string]bool, key string, got, byDefault reflect.Value) {
 	for i := 0; i < got.NumField(); i++ {
 		f := got.Type().Field(i)
 		v, d := got.Field(i), byDefault.Field(i)
@@ -103,11 +113,11 @@ func compare(t *testing.T, key string, got, byDefault reflect.Value) {
 				t.Errorf("full has unknown keys: %s%v", key, v)
 			}
 		case v.Kind() == reflect.Struct:
-			compare(t, key+f.Name+".", v, d)
+			addSet(t, set, key+f.Name+".", v, d)
 		case v.Kind() == reflect.Slice && v.Len() > 0 && v.Index(0).Kind() == reflect.Struct:
-			compare(t, key+f.Name+"[0].", v.Index(0), reflect.Zero(v.Type().Elem()))
-		case reflect.DeepEqual(v.Interface(), d.Interface()):
-			t.Errorf("full does not set %s%s: every form in testdata/forms/full needs it, with a value that is not the default", key, f.Name)
+			addSet(t, set, key+f.Name+"[0].", v.Index(0), reflect.Zero(v.Type().Elem()))
+		default:
+			set[key+f.Name] = set[key+f.Name] || !reflect.DeepEqual(v.Interface(), d.Interface())
 		}
 	}
 }
