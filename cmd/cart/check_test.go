@@ -56,6 +56,9 @@ var wrong = []struct {
 		{"compose.yml:8: ", "service traefik", "workers[0].maxLoad", `"-1"`, wholeFrom1},
 		{"compose.yml:13: ", "service swarm", "policy", `"fast"`, "one of threshold, leastLoad"},
 	}},
+	{"labels-index.txt", [][]string{
+		{"labels-index.txt:1: ", "label traefik.http.middlewares.cart.plugin.cart.workers0].url", "want an index as in workers[0].url"},
+	}},
 	{"labels.txt", [][]string{{"labels.txt:3: ", "workers[0].weight", `"3"`, "no such key"}}},
 	{"syntax.yml", [][]string{{"syntax.yml:5: ", "not YAML", "expected ',' or ']'"}}},
 	{"syntax.toml", [][]string{{"syntax.toml:2: ", "not TOML", "but got '2' instead"}}},
@@ -96,7 +99,7 @@ func TestCheck_namesEachFault(t *testing.T) {
 	for _, row := range wrong {
 		t.Run(row.file, func(t *testing.T) {
 			args := []string{"check", row.file}
-			if row.file == "labels.txt" {
+			if filepath.Ext(row.file) == ".txt" {
 				args = append(args, "--labels")
 			}
 			status, stdout, _ := cart(t, "testdata/wrong", args...)

@@ -128,6 +128,10 @@ func (s *search) addLabels(name string, labels []label) {
 	for _, l := range labels {
 		parts := strings.Split(strings.ToLower(l.name), ".")
 		if strings.HasPrefix(strings.ToLower(l.name), prefix) && len(parts) > 5 && parts[4] == "plugin" {
+			if strings.Count(l.name, "[") != strings.Count(l.name, "]") {
+				s.mistake(l.at, "label %s: want an index as in workers[0].url", l.name)
+				continue
+			}
 			kept[l.name] = l
 		}
 	}

@@ -51,7 +51,8 @@ func (c *configuration) middlewares() Middlewares {
 
 // File returns what the file provider and the HTTP provider make of a plugin's configuration: every scalar becomes a text,
 // numbers with a fraction with six digits of it, an empty map or list the empty text.
-func File(written Raw) (Raw, error) {
+func File(written Raw) (raw Raw, err error) {
+	defer recovered(&err)
 	const name = "m"
 	plugins := map[string]any{name: written}
 	text, err := yaml.Marshal(map[string]any{"http": map[string]any{"middlewares": map[string]any{name: map[string]any{"plugin": plugins}}}})
@@ -66,7 +67,8 @@ func File(written Raw) (Raw, error) {
 }
 
 // Labels returns what the providers with labels (Docker, Swarm, ECS, Nomad, Consul Catalog) make of them.
-func Labels(labels map[string]string) (Middlewares, error) {
+func Labels(labels map[string]string) (m Middlewares, err error) {
+	defer recovered(&err)
 	var c configuration
 	if err := parser.Decode(labels, &c, parser.DefaultRootName, "traefik.http.middlewares."); err != nil {
 		return nil, err
@@ -85,7 +87,8 @@ func Manifest(written Raw) (Raw, error) {
 }
 
 // Config puts what a provider handed over into the plugin's defaults.
-func Config(raw Raw) (*cart.Config, error) {
+func Config(raw Raw) (config *cart.Config, err error) {
+	defer recovered(&err)
 	c := cart.CreateConfig()
 	if len(raw) == 0 {
 		return c, nil
@@ -102,4 +105,11 @@ func Config(raw Raw) (*cart.Config, error) {
 		return nil, fmt.Errorf("failed to decode configuration: %w", err)
 	}
 	return c, nil
+}
+
+// recovered makes an error of a panic: some input is too much for Traefik's decoders.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("what Traefik decodes with fails on it: %v", p)
+	}
 }
