@@ -141,6 +141,12 @@ demo: ## Traefik with CART before simulated replicas, explained as it runs (KEEP
 	@mkdir -p $(BIN) && $(GO) -C e2e build -o $(BIN)/demo ./demo
 	@cd e2e && { $(BIN)/demo || { rc=$$?; test $$rc -eq 130; }; } # Ctrl-C is a way to end it
 
+.PHONY: cart screenshots
+cart: ## build .cache/bin/cart, which checks and migrates configurations
+	@mkdir -p $(BIN) && $(GO) -C cmd build -o $(BIN)/cart ./cart && echo $(BIN)/cart
+screenshots: traefik ## take the pictures in docs/images anew (needs Chromium: apt-get install chromium)
+	@cd e2e && $(GO) run ./cmd/screenshots
+
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 .PHONY: tools gopath traefik

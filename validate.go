@@ -98,10 +98,35 @@ type breakerSettings struct {
 	openFor             time.Duration
 }
 
+// Fault is one thing that is wrong with a configuration.
+type Fault struct {
+	Key  string // where it is, such as workers[0].url
+	Text string // the key, its value and what is allowed
+}
+
+// Validate tells everything that is wrong with a configuration, nothing if New would take it. It reads the files that the
+// configuration names.
+func Validate(c *Config) []Fault {
+	_, faults := examine(c)
+	return faults
+}
+
 // validate turns the user's words into settings, or tells everything that is wrong with them at once.
 func validate(c *Config) (*settings, error) {
+	s, faults := examine(c)
+	if len(faults) == 0 {
+		return s, nil
+	}
+	texts := make([]string, len(faults))
+	for i := range faults {
+		texts[i] = faults[i].Text
+	}
+	return nil, fmt.Errorf("invalid configuration: %s", strings.Join(texts, "; "))
+}
+
+func examine(c *Config) (*settings, []Fault) {
 	if c == nil {
-		return nil, fmt.Errorf("invalid configuration: there is none")
+		return nil, []Fault{{Text: "there is none"}}
 	}
 	v := &validator{known: fullConfig()}
 	v.unknown("", c.Unknown, v.known)
@@ -126,17 +151,14 @@ func validate(c *Config) (*settings, error) {
 	v.discovery(s, &c.Discovery)
 	v.workers(s, c)
 	s.files = v.files
-	if len(v.errs) > 0 {
-		return nil, fmt.Errorf("invalid configuration: %s", strings.Join(v.errs, "; "))
-	}
-	return s, nil
+	return s, v.faults
 }
 
 // validator reads texts and gathers what is wrong with them.
 type validator struct {
-	errs  []string
-	files string  // content of the files read so far
-	known *Config // has every key
+	faults []Fault
+	files  string  // content of the files read so far
+	known  *Config // has every key
 }
 
 func (v *validator) cache(s *settings, c *CacheConfig) {
@@ -447,7 +469,8 @@ func (v *validator) unknown(prefix string, rest map[string]interface{}, known in
 		} else if len(value) > 80 {
 			value = value[:80] + "..."
 		}
-		v.errs = append(v.errs, prefix+name+" = "+strconv.Quote(value)+" is not allowed (no such key; "+hint+")")
+		text := prefix + name + " = " + strconv.Quote(value) + " is not allowed (no such key; " + hint + ")"
+		v.faults = append(v.faults, Fault{Key: prefix + name, Text: text})
 	}
 }
 
@@ -542,7 +565,8 @@ func (v *validator) fail(key, value, allowed string) {
 	if len(value) > 80 {
 		value = value[:80] + "..."
 	}
-	v.errs = append(v.errs, key+" = "+strconv.Quote(value)+" is not allowed (want "+allowed+")")
+	text := key + " = " + strconv.Quote(value) + " is not allowed (want " + allowed + ")"
+	v.faults = append(v.faults, Fault{Key: key, Text: text})
 }
 
 func newHeader(name, value string) header {
