@@ -477,7 +477,7 @@ func (v *validator) unknown(prefix string, rest map[string]interface{}, known in
 // secretKey tells whether the value of a key may have to stay hidden.
 func secretKey(key string) bool {
 	key = strings.ToLower(key)
-	for _, word := range []string{"pass", "key", "secret", "token", "auth", "header", "credential"} {
+	for _, word := range []string{"pass", "apikey", "api_key", "api-key", "secret", "token", "auth", "header", "credential"} {
 		if strings.Contains(key, word) {
 			return true
 		}

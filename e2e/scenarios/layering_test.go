@@ -41,6 +41,7 @@ func TestGeneratedFile(t *testing.T) {
 		Routers:     map[string]engine.Router{"cart": {Middleware: "cart"}},
 	}
 	r.reload()
+	r.waitServed()
 	r.waitListed(urls...)
 	if w, _ := r.state().worker(stays); w.MaxLoad != 17 {
 		t.Errorf("maxLoad of a replica that the other file tunes = %d, want 17", w.MaxLoad)

@@ -64,6 +64,7 @@ func TestProviders(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.reload()
+	r.to(t, "file").waitServed()
 	t.Run("password", func(t *testing.T) {
 		mine := r.to(t, "file")
 		mine.waitState(10*time.Second, func(s poolState) error {
@@ -75,6 +76,7 @@ func TestProviders(t *testing.T) {
 		change := engine.Config{"discovery": engine.Config{"api": engine.Config{"password": "s3cret"}}}
 		r.setup.Middlewares["file"] = engine.Merged(r.setup.Middlewares["file"], change)
 		r.reload()
+		mine.waitServed()
 		if shown := string(mine.get("/workers").body) + e.Log(); strings.Contains(shown, "s3cret") || strings.Contains(shown, "wr0ng") {
 			t.Errorf("a password is shown in /workers or in the log: %s", shown)
 		}

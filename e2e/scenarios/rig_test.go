@@ -157,6 +157,17 @@ type workerState struct {
 	PushedBack bool
 }
 
+// waitServed waits for the router: files that are written one after the other may be applied one after the other.
+func (r *rig) waitServed() {
+	r.t.Helper()
+	eventually(r.t, 20*time.Second, func() error {
+		if a := r.get("/workers"); a.err != nil || a.status != http.StatusOK {
+			return fmt.Errorf("GET /workers = %d %s, %v, want 200", a.status, a.body, a.err)
+		}
+		return nil
+	})
+}
+
 // state reads /workers.
 func (r *rig) state() poolState {
 	r.t.Helper()
