@@ -91,6 +91,7 @@ func decide(h *handler, body string) {
 	ex.result = outcomeSuccess
 	ex.op = opEnd
 	decideJobs <- ex
+	<-ex.done
 }
 
 // BenchmarkReplicas is the decision on growing conversations by the number of replicas, of which each holds the system prompt.

@@ -55,6 +55,7 @@ func decideLoop(state *loopState) {
 				p.freed = append(p.freed, r)
 				state.locked = false
 				p.mu.Unlock()
+				ex.done <- 1
 				continue
 			}
 			keyed = a.learned && !ex.answered // what was taught has to be found again
@@ -251,9 +252,7 @@ func decideLoop(state *loopState) {
 			settleAttempt(p, ex, a, now)
 			state.locked = false
 			p.mu.Unlock()
-			if op == opRelease {
-				ex.done <- 1
-			}
+			ex.done <- 1
 			continue
 		}
 

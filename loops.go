@@ -20,7 +20,7 @@ var (
 const (
 	opChoose  = iota // pick a replica
 	opRelease        // end the present attempt
-	opEnd            // end the last attempt; nobody waits for the answer
+	opEnd            // end the last attempt
 	opFind           // only walk down the tree
 	opInsert         // only insert into the tree what was found last
 )
@@ -67,9 +67,7 @@ func survive(loop func(*loopState), state *loopState) {
 		ex.chosen = nil
 		ex.refusal = refusedFailed
 		ex.key = ""
-		if ex.op != opEnd {
-			ex.done <- 1
-		}
+		ex.done <- 1
 	}()
 	loop(state)
 }

@@ -191,11 +191,13 @@ func endAttempt(ex *exchange) {
 	}
 }
 
-// endExchange ends the last attempt: whatever way it went, the place on the replica is released.
+// endExchange ends the last attempt: whatever way it went, the place on the replica is released. That is waited for: the end
+// of a short answer goes to the client only when the handler returns, so that then its place is free.
 func endExchange(ex *exchange) {
 	if ex.finished && ex.endWhole == nil {
 		ex.op = opEnd
 		decideJobs <- ex
+		<-ex.done
 		return
 	}
 	endRare(ex)

@@ -103,6 +103,7 @@ func TestEndpoints(t *testing.T) {
 		c := newChat("counted")
 		peer := r.chat(c).peer()
 		r.chat(c)
+		r.waitIdle()
 		s := r.state()
 		if s.Policy != "threshold" || s.Usable != 2 || len(s.Workers) != 2 || s.Tree.Nodes == 0 || s.Tree.Bytes < 2000 {
 			t.Errorf("/workers = %+v, want policy threshold, 2 usable of 2 and a tree of more than 2000 bytes", s)

@@ -162,7 +162,7 @@ func (r *rig) waitServed() {
 	r.t.Helper()
 	eventually(r.t, 20*time.Second, func() error {
 		if a := r.get("/workers"); a.err != nil || a.status != http.StatusOK {
-			return fmt.Errorf("GET /workers = %d %s, %v, want 200", a.status, a.body, a.err)
+			return fmt.Errorf("GET /workers = %d %s, error %s, want 200", a.status, a.body, fmt.Sprint(a.err))
 		}
 		return nil
 	})
@@ -209,7 +209,7 @@ func (r *rig) waitState(within time.Duration, check func(s poolState) error) (to
 // waitIdle waits until no replica has load, which has to be at once when all exchanges have ended.
 func (r *rig) waitIdle() {
 	r.t.Helper()
-	r.waitState(time.Second, func(s poolState) error {
+	r.waitState(5*time.Second, func(s poolState) error {
 		if s.load() != 0 {
 			return fmt.Errorf("load in /workers = %d, want 0: %+v", s.load(), s.Workers)
 		}
