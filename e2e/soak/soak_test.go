@@ -27,6 +27,10 @@ func stageOf(t *testing.T) (*stage, *replica.Replica) {
 		t.Fatal(err)
 	}
 	proxy := httputil.NewSingleHostReverseProxy(to)
+	// Not the default one: any test server that closes, closes connections of that.
+	own := &http.Transport{}
+	t.Cleanup(own.CloseIdleConnections)
+	proxy.Transport = own
 	proxy.ModifyResponse = func(resp *http.Response) error {
 		resp.Header.Set("X-Routed-Peer", r.URL())
 		return nil
