@@ -102,7 +102,11 @@ func startRole(ctx context.Context, role string, args ...string) (*process, erro
 	}
 	told := make(chan error, 1)
 	go func() {
-		line, err := bufio.NewReader(read).ReadBytes('\n')
+		lines := bufio.NewReader(read)
+		line, err := lines.ReadBytes('\n')
+		for err == nil && line[0] != '[' {
+			line, err = lines.ReadBytes('\n') // CART's log goes there too
+		}
 		if err == nil {
 			err = json.Unmarshal(line, &p.ports)
 		}
