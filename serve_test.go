@@ -565,3 +565,58 @@ func TestServe_aFailureCountsWhileTheNextReplicaStreams(t *testing.T) {
 	res.Body.Close()
 	checkIdle(t)
 }
+
+// interpreted, values that a loop hands to compiled code can become those of a later turn.
+func TestServe_streamsKeepToTheirClients(t *testing.T) {
+	const streams, events = 24, 5
+	all := make(chan bool)
+	var open atomic.Int64
+	url := startReplica(t, func(rw http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		if open.Add(1) == streams {
+			close(all)
+		}
+		<-all
+		for i := 0; i < events; i++ {
+			rw.Write(body)
+			rw.(http.Flusher).Flush()
+		}
+	})
+	c := CreateConfig()
+	c.LogLevel = "error"
+	c.Health.Interval = "0"
+	c.MaxLoad = "100"
+	c.Workers = []WorkerConfig{{URL: url}}
+	address := serve(t, c)
+	wrong := make(chan string, streams)
+	for i := 0; i < streams; i++ {
+		startClient(address, `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat(strconv.Itoa(i)+" ", 200)+`"}]}`, events, wrong)
+	}
+	for i := 0; i < streams; i++ {
+		if w := <-wrong; w != "" {
+			t.Errorf("a stream %s", w)
+		}
+	}
+	checkIdle(t)
+}
+
+func startClient(address, body string, times int, wrong chan string) {
+	go guard("a client", func() { wrong <- echoed(address, body, times) })
+}
+
+// echoed posts a body and says what is wrong with the answer, which has to be the same so many times.
+func echoed(address, body string, times int) string {
+	res, err := http.Post(address+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		return err.Error()
+	}
+	defer res.Body.Close()
+	got, err := io.ReadAll(res.Body)
+	if err != nil {
+		return "broke: " + err.Error()
+	}
+	if string(got) != strings.Repeat(body, times) {
+		return "got " + strconv.Itoa(len(got)) + " bytes that are not its own"
+	}
+	return ""
+}
