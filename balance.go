@@ -44,6 +44,10 @@ const (
 	reasonRandom      = "random"         // policy random
 )
 
+// allReasons lists them: each has a series in /metrics from the start, so that its first count is seen to rise.
+var allReasons = []string{reasonHit, reasonOverloaded, reasonMiss, reasonNoText, reasonOnlyOne, reasonRetry, reasonPassthrough,
+	reasonLeastLoad, reasonRoundRobin, reasonRandom}
+
 var policies = map[string]policy{
 	policyThreshold:  threshold,
 	policyLeastLoad:  leastLoadOnly,

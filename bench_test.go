@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 type benchMessage struct {
@@ -83,7 +84,7 @@ func BenchmarkDecision(b *testing.B) {
 // decide makes one decision and ends it well.
 func decide(h *handler, body string) {
 	ex := &exchange{endpoint: endpointChat, set: h.set, policy: h.policy, client: context.Background(), pool: h.pool,
-		body: body, done: make(chan int, 1), cancel: func() {}}
+		body: body, done: make(chan int, 1), cancel: func() {}, begun: time.Now()}
 	keyJobs <- ex
 	<-ex.done
 	ex.attempt = ex.chosen
@@ -146,6 +147,60 @@ func (benchTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	io.Copy(io.Discard, req.Body)
 	return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Request: req,
 		Body: io.NopCloser(strings.NewReader("ok")), ContentLength: 2}, nil
+}
+
+// noNetwork returns connections that lead to benchTransport, or to what streams.
+func noNetwork(to http.RoundTripper) *http.Transport {
+	transport := &http.Transport{}
+	transport.RegisterProtocol("http", to)
+	return transport
+}
+
+type benchStream struct{}
+
+func (benchStream) RoundTrip(req *http.Request) (*http.Response, error) {
+	io.Copy(io.Discard, req.Body)
+	return &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"text/event-stream"}},
+		Request: req, Body: io.NopCloser(strings.NewReader("data: x\n\n")), ContentLength: -1}, nil
+}
+
+// BenchmarkExchange is BenchmarkServe with the judgement of the answer.
+func BenchmarkExchange(b *testing.B) {
+	for _, name := range []string{"whole", "stream"} {
+		var to http.RoundTripper = benchTransport{}
+		if name == "stream" {
+			to = benchStream{}
+		}
+		p, h := benchPool(b, 4)
+		for _, r := range p.replicas {
+			setTransport(r, to)
+		}
+		body := chatOf(1<<10, 1)
+		b.Run("answer="+name, func(b *testing.B) {
+			for i := 0; i < b.N; i++ {
+				req := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", bytes.NewReader(body))
+				h.ServeHTTP(httptest.NewRecorder(), req)
+			}
+		})
+	}
+}
+
+// setTransport puts an answer in place of the network.
+func setTransport(r *replica, to http.RoundTripper) {
+	var transport http.RoundTripper = &replicaTransport{transport: noNetwork(to)}
+	r.worker.proxy.Transport = transport
+}
+
+// BenchmarkDescribe is a request to /workers or /metrics, as far as the pool's lock is held.
+func BenchmarkDescribe(b *testing.B) {
+	for _, replicas := range []int{8, 256} {
+		p, _ := benchPool(b, replicas)
+		b.Run("replicas="+strconv.Itoa(replicas), func(b *testing.B) {
+			for i := 0; i < b.N; i++ {
+				copyState(p, int64(i))
+			}
+		})
+	}
 }
 
 // BenchmarkServe is the whole of ServeHTTP without a network: what CART adds to a request.

@@ -26,6 +26,8 @@ type Config struct {
 	TLS TLSConfig `json:"tls,omitempty"`
 	// Endpoints names the paths that CART answers itself.
 	Endpoints EndpointsConfig `json:"endpoints,omitempty"`
+	// Log bounds what is logged.
+	Log LogConfig `json:"log,omitempty"`
 	// LogLevel is debug, info (default), warn or error. Each routing decision is a line at debug.
 	LogLevel string `json:"logLevel,omitempty"`
 	// LogFormat is json (default) or text.
@@ -183,9 +185,23 @@ type TLSConfig struct {
 type EndpointsConfig struct {
 	// Health answers 200 with the number of usable replicas, 503 when there is none. Default /health.
 	Health string `json:"health,omitempty"`
-	// Workers answers with the state of every replica. Default /workers.
-	Workers string                 `json:"workers,omitempty"`
+	// Workers answers with the state of every replica, to a browser with a page that keeps itself up to date. Default
+	// /workers.
+	Workers string `json:"workers,omitempty"`
+	// Metrics answers in Prometheus' text format. Default /metrics.
+	Metrics string `json:"metrics,omitempty"`
+	// Explain lets a POST to the path of Workers with ?explain=/v1/chat/completions tell where its body would be routed, and
+	// why, without sending it. Who may ask learns which prompts were seen before. Default false.
+	Explain string                 `json:"explain,omitempty"`
 	Unknown map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// LogConfig bounds what is logged.
+type LogConfig struct {
+	// MaxPerSecond is how many lines at debug, such as decisions, are written in a second; the others are counted. 0 = all.
+	// Default 100. Warnings and errors have a bound of their own, 10 a second.
+	MaxPerSecond string                 `json:"maxPerSecond,omitempty"`
+	Unknown      map[string]interface{} `json:"-" mapstructure:",remain"`
 }
 
 // CreateConfig returns the configuration with every default. Lists and maps stay nil, for Traefik would merge the user's
@@ -225,7 +241,8 @@ func CreateConfig() *Config {
 		Health:         HealthConfig{Endpoint: "/health", Interval: "10s", Timeout: "2s", FailureThreshold: "3", SuccessThreshold: "1"},
 		CircuitBreaker: CircuitBreakerConfig{FailureThreshold: "5", SuccessThreshold: "2", Timeout: "30s"},
 		TLS:            TLSConfig{InsecureSkipVerify: "false"},
-		Endpoints:      EndpointsConfig{Health: "/health", Workers: "/workers"},
+		Endpoints:      EndpointsConfig{Health: "/health", Workers: "/workers", Metrics: "/metrics", Explain: "false"},
+		Log:            LogConfig{MaxPerSecond: "100"},
 		LogLevel:       "info",
 		LogFormat:      "json",
 	}

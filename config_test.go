@@ -81,6 +81,9 @@ func setKey(t *testing.T, c *Config, key, value string) {
 		"discovery.api.passwordFile":       &c.Discovery.API.PasswordFile,
 		"discovery.api.caFile":             &c.Discovery.API.CAFile,
 		"discovery.api.insecureSkipVerify": &c.Discovery.API.InsecureSkipVerify,
+		"endpoints.metrics":                &c.Endpoints.Metrics,
+		"endpoints.explain":                &c.Endpoints.Explain,
+		"log.maxPerSecond":                 &c.Log.MaxPerSecond,
 	}[key]
 	if strings.HasPrefix(key, "workers[0].") {
 		field = map[string]*string{
@@ -141,6 +144,9 @@ func TestValidate_acceptsTheDefaults(t *testing.T) {
 		{"circuitBreaker.timeout", set.breaker.openFor, 30 * time.Second},
 		{"endpoints.health", set.healthPath, "/health"},
 		{"endpoints.workers", set.workersPath, "/workers"},
+		{"endpoints.metrics", set.metricsPath, "/metrics"},
+		{"endpoints.explain", set.explain, false},
+		{"log.maxPerSecond", set.logDetails, 100},
 		{"logLevel", set.logLevel, "info"},
 		{"logFormat", set.logFormat, "json"},
 	} {
@@ -201,6 +207,9 @@ func TestValidate_acceptsGoodValues(t *testing.T) {
 		{"discovery.interval", "100ms 5s 30"},
 		{"discovery.api.address", "http://127.0.0.1:8080 https://traefik/mgmt http://[::1]:8080/"},
 		{"discovery.api.insecureSkipVerify", "true false"},
+		{"endpoints.metrics", "/m metrics/cart"},
+		{"endpoints.explain", "true false"},
+		{"log.maxPerSecond", "0 1 1048576"},
 		{"workers[0].url", "http://a https://a:8443/base http://10.0.0.1:8000 http://[::1]:8000 HTTP://A:1"},
 		{"workers[0].maxLoad", "1 5"},
 		{"workers[0].loadPenalty", "0 5"},
@@ -272,6 +281,9 @@ func TestValidate_namesKeyValueAndWhatIsAllowed(t *testing.T) {
 		{"discovery.api.passwordFile", "/does/not/exist", "a readable file with the password"},
 		{"discovery.api.caFile", "/does/not/exist .traefik.yml", "a readable file of PEM certificates"},
 		{"discovery.api.insecureSkipVerify", "yes", "true or false"},
+		{"endpoints.metrics", "https://a", "a path such as /health"},
+		{"endpoints.explain", "/explain on", "true or false"},
+		{"log.maxPerSecond", "-1 1.5 10/s", "a whole number from 0 to 1048576"},
 		{"workers[0].url", "a a:8000 //a ftp://a http:// http://:8000 http://a:0 http://a:70000 http://a:x http://a: http://a?q=1 " +
 			"http://a/? http://a#f http:a http://[::1 unix:///run/s http://a%zz", "http:// or https://, a host"},
 		{"workers[0].maxLoad", "0 x", "a whole number from 1 to"},
@@ -338,7 +350,7 @@ func TestValidate_tellsAllErrorsAtOnce(t *testing.T) {
 func TestValidate_refusesUnknownKeysAtEachLevel(t *testing.T) {
 	odd := map[string]interface{}{"treshold": "0.5"}
 	for _, key := range []string{"treshold", "cache.treshold", "proxy.treshold", "health.treshold", "circuitBreaker.treshold",
-		"tls.treshold", "endpoints.treshold", "workers[1].treshold", "discovery.treshold", "discovery.api.treshold"} {
+		"tls.treshold", "endpoints.treshold", "log.treshold", "workers[1].treshold", "discovery.treshold", "discovery.api.treshold"} {
 		c := CreateConfig()
 		c.Workers = []WorkerConfig{{URL: "http://a"}, {URL: "http://b"}}
 		switch strings.TrimSuffix(key, ".treshold") {
@@ -360,6 +372,8 @@ func TestValidate_refusesUnknownKeysAtEachLevel(t *testing.T) {
 			c.Discovery.Unknown = odd
 		case "discovery.api":
 			c.Discovery.API.Unknown = odd
+		case "log":
+			c.Log.Unknown = odd
 		default:
 			c.Workers[1].Unknown = odd
 		}
@@ -383,14 +397,20 @@ func TestValidate_refusesNoConfiguration(t *testing.T) {
 
 func TestValidate_refusesOnePathForTwo(t *testing.T) {
 	c := CreateConfig()
-	c.Endpoints = EndpointsConfig{Health: "/status", Workers: "status"}
-	if _, err := validate(c); err == nil || !strings.Contains(err.Error(), "endpoints.workers = ") {
-		t.Errorf("validate(the same path twice) = %v, want an error that names endpoints.workers", err)
+	for _, row := range []struct{ health, workers, metrics, named string }{
+		{"/status", "status", "/metrics", "endpoints.workers"},
+		{"/status", "/workers", "status", "endpoints.metrics"},
+		{"/health", "/status", "status", "endpoints.metrics"},
+	} {
+		c.Endpoints = EndpointsConfig{Health: row.health, Workers: row.workers, Metrics: row.metrics, Explain: "false"}
+		if _, err := validate(c); err == nil || !strings.Contains(err.Error(), row.named+" = ") {
+			t.Errorf("validate(%+v) = %v, want an error that names %s", c.Endpoints, err, row.named)
+		}
 	}
-	c.Endpoints = EndpointsConfig{}
+	c.Endpoints = EndpointsConfig{Explain: "false"}
 	set, err := validate(c)
-	if err != nil || set.healthPath != "" || set.workersPath != "" {
-		t.Errorf("validate(both paths off) = %v, want none and no error", err)
+	if err != nil || set.healthPath != "" || set.workersPath != "" || set.metricsPath != "" {
+		t.Errorf("validate(all paths off) = %v, want none and no error", err)
 	}
 }
 

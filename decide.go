@@ -26,6 +26,8 @@ func decideLoop(state *loopState) {
 	var full, allowed, routed, keyed, quick bool
 	var why, key, label, rest string
 	var first byte
+	var took time.Duration
+	var h *histogram
 	for {
 		ex = <-decideJobs
 		state.ex = ex
@@ -53,6 +55,19 @@ func decideLoop(state *loopState) {
 				r.load--
 				r.breaker.failures = 0
 				p.freed = append(p.freed, r)
+				took = ex.firstByte
+				if took > 0 && ex.endpoint != endpointOther {
+					h = r.first
+					if a.why == reasonHit {
+						h = r.hitFirst
+					}
+					i = 0
+					for i < len(firstByteBounds) && took > firstByteBounds[i] {
+						i++
+					}
+					h.counts[i]++
+					h.sum += took
+				}
 				state.locked = false
 				p.mu.Unlock()
 				ex.done <- 1
@@ -90,7 +105,7 @@ func decideLoop(state *loopState) {
 				}
 				p.freed = p.freed[:0]
 			}
-			if routed && ex.tried == nil && ex.set.byThreshold {
+			if routed && ex.tried == nil && ex.set.byThreshold && ex.explained == nil {
 				if now >= p.rankedUntil {
 					p.rank(now)
 				}
@@ -175,6 +190,9 @@ func decideLoop(state *loopState) {
 				ex.refusal = refusedNone
 				if full {
 					ex.refusal = refusedFull
+				}
+				if ex.explained != nil {
+					explain(p, ex, cs, -1, "")
 				}
 				state.locked = false
 				p.mu.Unlock()
@@ -344,6 +362,7 @@ func decideLoop(state *loopState) {
 			}
 			r = p.replicas[i]
 			n = p.open - 1
+			low = p.least
 			k = 0
 			if in.matched > 0 {
 				if i == in.holder {
@@ -409,8 +428,17 @@ func decideLoop(state *loopState) {
 				i = in.least
 				why = reasonPassthrough
 			}
+			if ex.explained != nil {
+				explain(p, ex, cs, i, why)
+				p.turn--
+				state.locked = false
+				p.mu.Unlock()
+				ex.done <- 1
+				continue
+			}
 			r = cs[i].replica
 			n = len(cs) - 1
+			low = cs[in.least].load
 			k = cs[i].matched
 		}
 
@@ -429,12 +457,11 @@ func decideLoop(state *loopState) {
 					p.loads[r.place]++
 				}
 			}
-			r.requests++
-			if why == reasonHit {
-				r.hits++
-			}
-			p.reasons[why]++
-			a = &attempt{replica: r, worker: r.worker, id: id, load: r.load, others: n, matched: k, why: why}
+			r.reasons[why]++
+			a = &attempt{replica: r, worker: r.worker, id: id, load: r.load, others: n, matched: k, why: why, at: now, least: low,
+				total: len(key)}
+			p.decided++
+			p.last[p.decided%lastDecisions] = a
 			if r.breaker.state != breakerClosed {
 				a.probe = r.breaker.begin(now)
 				p.rankedUntil = 0
@@ -573,6 +600,24 @@ func decideLoop(state *loopState) {
 				}
 			}
 			ex.tried = append(ex.tried, id)
+			took = time.Since(ex.begun)
+			ex.took = took
+			if routed {
+				i = 0
+				for i < len(decisionBounds) && took > decisionBounds[i] {
+					i++
+				}
+				p.deciding.counts[i]++
+				p.deciding.sum += took
+			}
+			if keyed {
+				n = len(key)
+				p.prompts.counts[(10*in.matched+n-1)/n]++
+				p.prompts.thousandth += int64(1000 * in.matched / n)
+				p.prompts.characters += int64(n)
+				p.prompts.known += int64(in.matched)
+				p.prompts.matched += int64(a.matched)
+			}
 			state.locked = false
 			p.mu.Unlock()
 			if ex.set.logDecisions && ex.attempt == a {

@@ -103,11 +103,11 @@ func TestDiscovery_whoStaysKeepsItsState(t *testing.T) {
 	ex := ask(p, "a prompt that both know")
 	held := take(t, p, ex, noon.UnixNano())
 	stays := byLetter(t, p, letterOf(held))
-	stays.requests = 7
+	stays.reasons[reasonMiss] = 7
 	a.list(held.worker.name, "http://c", "http://d")
 	lookNow(t, p, noon.Add(4*time.Second))
 	lookNow(t, p, noon.Add(8*time.Second))
-	if got := byLetter(t, p, letterOf(held)); got != stays || got.load != 1 || got.requests != 7 || p.tree.claimed[got.id] == 0 {
+	if got := byLetter(t, p, letterOf(held)); got != stays || got.load != 1 || got.reasons[reasonMiss] != 7 || p.tree.claimed[got.id] == 0 {
 		t.Errorf("who stays = %+v with %d characters, want it as it was", got, p.tree.claimed[got.id])
 	}
 	a.list("http://c", "http://d")

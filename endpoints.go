@@ -12,16 +12,23 @@ import (
 
 // workersAnswer is what GET /workers tells. Counts are of this Traefik process, since the pool was made.
 type workersAnswer struct {
-	Pool    string           `json:"pool"`
-	Policy  string           `json:"policy"`
-	Usable  int              `json:"usable"`
-	Tree    treeAnswer       `json:"tree"`
-	Workers []workerAnswer   `json:"workers"`
-	Reasons map[string]int64 `json:"reasons"`
-	Refused map[string]int64 `json:"refused"`
-	Retries int64            `json:"retries"`
+	Pool       string           `json:"pool"`
+	Now        float64          `json:"now"` // seconds of the Unix epoch
+	Policy     string           `json:"policy"`
+	Thresholds thresholdsAnswer `json:"thresholds"`
+	Usable     int              `json:"usable"`
+	Tree       treeAnswer       `json:"tree"`
+	Workers    []workerAnswer   `json:"workers"`
+	Reasons    map[string]int64 `json:"reasons"`
+	Refused    map[string]int64 `json:"refused"`
+	Retries    int64            `json:"retries"`
 	// ClientClosed counts the clients that left before the end of their answer.
-	ClientClosed int64 `json:"clientClosed"`
+	ClientClosed  int64            `json:"clientClosed"`
+	Decisions     histogramAnswer  `json:"decisionSeconds"`
+	Known         histogramAnswer  `json:"knownRatio"`
+	Characters    charactersAnswer `json:"characters"`
+	LastDecisions []decisionAnswer `json:"lastDecisions"` // newest first
+	LinesDropped  droppedAnswer    `json:"logLinesDropped"`
 	// Discovery is about the source of the replicas; absent when they are configured.
 	Discovery *discoveryAnswer `json:"discovery,omitempty"`
 }
@@ -35,6 +42,36 @@ type discoveryAnswer struct {
 	Leaving     []string `json:"leaving"`     // no longer named; removed if they stay away
 	Ignored     []string `json:"ignored"`     // servers that CART cannot use
 	Unmatched   []string `json:"unmatched"`   // entries of workers for which there is no replica
+}
+
+// thresholdsAnswer is what the policy goes by.
+type thresholdsAnswer struct {
+	Threshold           float64 `json:"threshold"`
+	MatchAbsThreshold   int     `json:"matchAbsThreshold"`
+	BalanceAbsThreshold int     `json:"balanceAbsThreshold"`
+	BalanceRelThreshold float64 `json:"balanceRelThreshold"`
+}
+
+// charactersAnswer is characters on the wire.
+type charactersAnswer struct {
+	Prompt  int64 `json:"prompt"`
+	Known   int64 `json:"known"`
+	Matched int64 `json:"matched"`
+}
+
+// decisionAnswer is one of the latest decisions. It tells nothing of the prompt but its length.
+type decisionAnswer struct {
+	At      float64 `json:"at"` // seconds of the Unix epoch
+	Reason  string  `json:"reason"`
+	Replica string  `json:"replica"`
+	Load    int     `json:"load"`
+	Matched int     `json:"matched"`
+	Total   int     `json:"total"`
+}
+
+type droppedAnswer struct {
+	Debug int64 `json:"debug"`
+	Warn  int64 `json:"warn"`
 }
 
 type treeAnswer struct {
@@ -59,11 +96,39 @@ type workerAnswer struct {
 	Hits       int64  `json:"hits"`
 	Failures   int64  `json:"failures"`
 	Claims     int    `json:"claims"` // characters of prompts it is thought to hold
+
+	Since           float64          `json:"since"` // when it came, or went up or down last; seconds of the Unix epoch
+	Downs           int64            `json:"downs"` // how often the health probe took it out
+	BreakerOpenings int64            `json:"breakerOpenings"`
+	LoadPenalty     int              `json:"loadPenalty"`
+	Reasons         map[string]int64 `json:"reasons"` // of the requests
+	FirstByte       firstByteAnswer  `json:"firstByteSeconds"`
+}
+
+// firstByteAnswer is how long good answers to routed requests took to begin: of hits, and of all others.
+type firstByteAnswer struct {
+	Hit   histogramAnswer `json:"hit"`
+	Other histogramAnswer `json:"other"`
 }
 
 type healthAnswer struct {
 	Status string `json:"status"`
 	Usable int    `json:"usable"`
+}
+
+// endpoints reads the paths of CART's own answers, which have to differ.
+func (v *validator) endpoints(s *settings, c *EndpointsConfig) {
+	v.unknown("endpoints.", c.Unknown, v.known.Endpoints)
+	s.healthPath = v.path("endpoints.health", c.Health, true)
+	s.workersPath = v.path("endpoints.workers", c.Workers, true)
+	s.metricsPath = v.path("endpoints.metrics", c.Metrics, true)
+	s.explain = v.boolean("endpoints.explain", c.Explain)
+	if s.workersPath != "" && s.workersPath == s.healthPath {
+		v.fail("endpoints.workers", c.Workers, "a path that differs from endpoints.health")
+	}
+	if s.metricsPath != "" && (s.metricsPath == s.healthPath || s.metricsPath == s.workersPath) {
+		v.fail("endpoints.metrics", c.Metrics, "a path that differs from endpoints.health and endpoints.workers")
+	}
 }
 
 // serveHealth tells whether there is a usable replica. It asks none.
@@ -80,36 +145,88 @@ func serveHealth(p *pool, rw http.ResponseWriter, req *http.Request) {
 	writeJSON(rw, req, status, answer)
 }
 
-// serveWorkers tells the state of every replica. It asks none.
+// serveWorkers tells the state of every replica, a browser by a page. It asks none.
 func serveWorkers(p *pool, rw http.ResponseWriter, req *http.Request) {
+	if wantsPage(req) {
+		servePage(rw, req)
+		return
+	}
+	rw.Header().Set("Vary", "Accept")
 	writeJSON(rw, req, http.StatusOK, describe(p, time.Now().UnixNano()))
 }
 
-// describe copies the pool's state.
+// describe tells the pool's state.
 func describe(p *pool, now int64) *workersAnswer {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.tree
-	answer := &workersAnswer{
-		Pool: p.name, Policy: p.set.policy, Usable: usableCount(p, now), Retries: p.retries, ClientClosed: p.departed,
-		Tree: treeAnswer{Nodes: t.nodes, Bytes: withHeadroom(t.bytes), MaxNodes: t.maxNodes, MaxBytes: p.set.maxBytes,
-			Evicted: t.evicted},
-		Workers: make([]workerAnswer, 0, len(p.replicas)+len(p.draining)),
-		Reasons: map[string]int64{}, Refused: map[string]int64{}, Discovery: describeDiscovery(p),
-	}
-	for why, n := range p.reasons {
-		answer.Reasons[why] = n
-	}
-	for why, n := range p.refused {
-		answer.Refused[why] = n
-	}
-	for _, r := range p.replicas {
-		answer.Workers = append(answer.Workers, describeReplica(r, t.claimed[r.id], now))
-	}
-	for _, r := range p.draining {
-		answer.Workers = append(answer.Workers, describeReplica(r, 0, now))
+	answer := copyState(p, now)
+	answer.Decisions.total()
+	answer.Known.total()
+	for i := range answer.Workers {
+		one := &answer.Workers[i]
+		one.FirstByte.Hit.total()
+		one.FirstByte.Other.total()
+		for why, n := range one.Reasons {
+			one.Requests += n
+			answer.Reasons[why] += n
+		}
 	}
 	return answer
+}
+
+// describedAtOnce is how many replicas are copied before the lock is given up for a moment, so that no request waits long.
+const describedAtOnce = 16
+
+// copyState copies the pool's state under its lock, and leaves to describe what does not need it.
+func copyState(p *pool, now int64) *workersAnswer {
+	answer, listed := copyPool(p, now)
+	for from := 0; from < len(listed); from += describedAtOnce {
+		to := from + describedAtOnce
+		if to > len(listed) {
+			to = len(listed)
+		}
+		copyReplicas(p, answer, listed[from:to], now)
+	}
+	return answer
+}
+
+func copyPool(p *pool, now int64) (answer *workersAnswer, listed []*replica) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, set, n := p.tree, p.set, p.prompts
+	answer = &workersAnswer{
+		Pool: p.name, Now: float64(now) / 1e9, Policy: set.policy, Usable: usableCount(p, now), Retries: p.retries,
+		ClientClosed: p.departed,
+		Thresholds:   thresholdsOf(set),
+		Tree: treeAnswer{Nodes: t.nodes, Bytes: withHeadroom(t.bytes), MaxNodes: t.maxNodes, MaxBytes: set.maxBytes,
+			Evicted: t.evicted},
+		Workers:       make([]workerAnswer, 0, len(p.replicas)+len(p.draining)),
+		Reasons:       copyCounts(p.reasons),
+		Refused:       copyCounts(p.refused),
+		Decisions:     p.deciding.answer(decisionSeconds),
+		Known:         n.answer(),
+		Characters:    charactersAnswer{Prompt: n.characters, Known: n.known, Matched: n.matched},
+		LastDecisions: lastAnswers(p),
+		Discovery:     describeDiscovery(p),
+	}
+	answer.LinesDropped.Debug, answer.LinesDropped.Warn = p.log.lost()
+	listed = append(append(listed, p.replicas...), p.draining...)
+	return answer, listed
+}
+
+func copyReplicas(p *pool, answer *workersAnswer, some []*replica, now int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range some {
+		claims := 0
+		if !r.draining {
+			claims = p.tree.claimed[r.id]
+		}
+		answer.Workers = append(answer.Workers, describeReplica(r, claims, now))
+	}
+}
+
+func thresholdsOf(set *settings) thresholdsAnswer {
+	return thresholdsAnswer{Threshold: set.threshold, MatchAbsThreshold: set.matchAbs, BalanceAbsThreshold: set.balanceAbs,
+		BalanceRelThreshold: set.balanceRel}
 }
 
 func describeReplica(r *replica, claims int, now int64) workerAnswer {
@@ -120,8 +237,34 @@ func describeReplica(r *replica, claims int, now int64) workerAnswer {
 	return workerAnswer{
 		URL: r.worker.name, Healthy: r.up, Why: why, Breaker: r.breaker.state.String(),
 		PushedBack: r.pushedUntil > now, Draining: r.draining, Load: r.load, MaxLoad: r.worker.maxLoad,
-		Requests: r.requests, Hits: r.hits, Failures: r.failures, Claims: claims,
+		Hits: r.reasons[reasonHit], Failures: r.failures, Claims: claims,
+		Since: float64(r.since.UnixNano()) / 1e9, Downs: r.downs, BreakerOpenings: r.breaker.opened,
+		LoadPenalty: r.worker.loadPenalty, Reasons: copyCounts(r.reasons),
+		FirstByte: firstByteAnswer{Hit: r.hitFirst.answer(firstByteSeconds), Other: r.first.answer(firstByteSeconds)},
 	}
+}
+
+// lastAnswers describes the latest decisions, newest first, but for those that led to a replica that is gone. The caller holds
+// the lock.
+func lastAnswers(p *pool) []decisionAnswer {
+	out := []decisionAnswer{}
+	for n := p.decided; n > p.decided-lastDecisions && n > 0; n-- {
+		a := p.last[n%lastDecisions]
+		if a.replica.draining && a.replica.load == 0 {
+			continue
+		}
+		out = append(out, decisionAnswer{At: float64(a.at) / 1e9, Reason: a.why, Replica: a.worker.name, Load: a.load,
+			Matched: a.matched, Total: a.total})
+	}
+	return out
+}
+
+func copyCounts(counts map[string]int64) map[string]int64 {
+	out := map[string]int64{}
+	for why, n := range counts {
+		out[why] = n
+	}
+	return out
 }
 
 // usableCount counts the replicas that would take a request. The caller holds the lock.

@@ -81,7 +81,8 @@ var configKeys = []configKey{
 	{"proxy.addDecisionHeaders", asItIs}, {"health.endpoint", showPath}, {"health.interval", asItIs}, {"health.timeout", asItIs},
 	{"health.failureThreshold", asItIs}, {"health.successThreshold", asItIs}, {"health.headers", asItIs},
 	{"circuitBreaker.failureThreshold", asItIs}, {"circuitBreaker.successThreshold", asItIs}, {"circuitBreaker.timeout", asItIs},
-	{"endpoints.health", showPath}, {"endpoints.workers", showPath}, {"workers[0].url", showURL}, {"workers[0].maxLoad", asItIs},
+	{"endpoints.health", showPath}, {"endpoints.workers", showPath}, {"endpoints.metrics", showPath},
+	{"endpoints.explain", asItIs}, {"log.maxPerSecond", asItIs}, {"workers[0].url", showURL}, {"workers[0].maxLoad", asItIs},
 	{"workers[0].loadPenalty", asItIs}, {"workers[0].headers", asItIs}, {"discovery.service", asItIs}, {"discovery.dns", showURL},
 	{"discovery.interval", asItIs}, {"discovery.api.address", showURL}, {"discovery.api.user", asItIs},
 	{"discovery.api.insecureSkipVerify", asItIs},
@@ -146,6 +147,7 @@ func checkBounds(t *testing.T, s *settings) {
 		{"proxy.backoffMultiplier", s.backoff.multiplier, 1, 100},
 		{"proxy.jitterFactor", s.backoff.jitter, 0, 1},
 		{"proxy.maxBodyBytes", float64(s.maxBody), 1, 1 << 40},
+		{"log.maxPerSecond", float64(s.logDetails), 0, 1 << 20},
 		{"health.failureThreshold", float64(s.health.failures), 1, 1000},
 		{"health.successThreshold", float64(s.health.successes), 1, 1000},
 		{"circuitBreaker.failureThreshold", float64(s.breaker.failures), 1, 1000},
@@ -210,12 +212,15 @@ func checkNames(t *testing.T, s *settings) {
 	if !strings.Contains(" debug info warn error ", " "+s.logLevel+" ") || !strings.Contains(" json text ", " "+s.logFormat+" ") {
 		t.Errorf("logLevel, logFormat = %q, %q", s.logLevel, s.logFormat)
 	}
-	for _, path := range []string{s.health.endpoint, s.healthPath, s.workersPath} {
+	for _, path := range []string{s.health.endpoint, s.healthPath, s.workersPath, s.metricsPath} {
 		if path != "" && path[0] != '/' {
 			t.Errorf("path %q does not begin with a slash", path)
 		}
 	}
-	if s.health.endpoint == "" || (s.healthPath != "" && s.healthPath == s.workersPath) {
-		t.Errorf("health.endpoint = %q, endpoints = %q and %q, want a path and two that differ", s.health.endpoint, s.healthPath, s.workersPath)
+	same := (s.healthPath != "" && s.healthPath == s.workersPath) ||
+		(s.metricsPath != "" && (s.metricsPath == s.healthPath || s.metricsPath == s.workersPath))
+	if s.health.endpoint == "" || same {
+		t.Errorf("health.endpoint = %q, endpoints = %q, %q and %q, want a path and three that differ",
+			s.health.endpoint, s.healthPath, s.workersPath, s.metricsPath)
 	}
 }

@@ -86,9 +86,9 @@ func startProbe(p *pool, client *http.Client, r *replica, set *settings) {
 		if r.probed(why, &p.set.health) {
 			p.rankedUntil = 0
 			if r.up {
-				p.log.print(levelInfo, "replica is up", "pool", p.name, "replica", w.name)
+				p.log.printLater(levelInfo, "replica is up", "pool", p.name, "replica", w.name)
 			} else {
-				p.log.print(levelWarn, "replica is down", "pool", p.name, "replica", w.name, "why", why)
+				p.log.printLater(levelWarn, "replica is down", "pool", p.name, "replica", w.name, "why", why)
 			}
 		}
 	})

@@ -129,6 +129,7 @@ func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	}
 	// The end of the attempt's context closes what is left.
 	res.Body = io.NopCloser(body)
+	ex.firstByte = time.Since(ex.begun)
 	return res, nil
 }
 
@@ -161,8 +162,58 @@ func passUnusual(ex *exchange, res *http.Response) (*http.Response, error) {
 		if err := awaitFirst(res); err != nil {
 			return nil, cutShort(res, err)
 		}
+		ex.firstByte = time.Since(ex.begun)
+	} else if res.ContentLength < 0 && ex.answered && ex.endpoint != endpointOther {
+		markFirst(ex, res)
 	}
 	return res, nil
+}
+
+// firstLoop counts the first bytes of streams when they come, for their ends may be far off.
+func firstLoop(state *loopState) {
+	var ex *exchange
+	var h *histogram
+	var took time.Duration
+	var i int
+	for {
+		ex = <-firstJobs
+		took = time.Since(ex.begun)
+		ex.pool.mu.Lock()
+		h = ex.attempt.replica.first
+		if ex.attempt.why == reasonHit {
+			h = ex.attempt.replica.hitFirst
+		}
+		i = 0
+		for i < len(firstByteBounds) && took > firstByteBounds[i] {
+			i++
+		}
+		h.counts[i]++
+		h.sum += took
+		ex.pool.mu.Unlock()
+	}
+}
+
+// markFirst notes when the first byte of a stream comes: the headers come long before, as soon as the replica has taken the
+// request. It is a function, for in a loop that never returns all bodies would become the last one: see CONTRIBUTING.md.
+func markFirst(ex *exchange, res *http.Response) {
+	body := bufio.NewReaderSize(res.Body, firstRead)
+	var mark io.Reader = &firstMark{ex: ex, body: body}
+	// The end of the attempt's context closes what is left.
+	res.Body = io.NopCloser(io.MultiReader(mark, body))
+}
+
+// firstMark stands before the body of a stream. It is read once.
+type firstMark struct {
+	ex   *exchange
+	body *bufio.Reader
+}
+
+func (m *firstMark) Read(p []byte) (int, error) {
+	_, err := m.body.Peek(1)
+	if err == nil {
+		firstJobs <- m.ex
+	}
+	return 0, io.EOF
 }
 
 // watch bounds the silence of an answer.
@@ -171,7 +222,9 @@ func watch(ex *exchange, res *http.Response) {
 		// Too short to be worth a call for each block read: the whole of it has to come in that time.
 		ex.timer = time.AfterFunc(ex.set.idleWait, ex.cancel)
 	} else {
-		res.Body = newWatchedBody(res.Body, ex.set.idleWait, ex.cancel)
+		watched := newWatchedBody(res.Body, ex.set.idleWait, ex.cancel)
+		ex.timer = watched.timer
+		res.Body = watched
 	}
 }
 
@@ -299,8 +352,8 @@ func attemptFailed(rw http.ResponseWriter, req *http.Request, err error) {
 		ex.result = outcomeNeutral // slow with its list of models, which says nothing about its work
 	}
 	p := ex.pool
-	if p.log.debug {
-		p.log.print(levelDebug, "attempt failed", "pool", p.name, "replica", ex.attempt.worker.name, "error", err.Error())
+	if log := p.logger(); log.least == levelDebug {
+		log.print(levelDebug, "attempt failed", "pool", p.name, "replica", ex.attempt.worker.name, "error", err.Error())
 	}
 	if mayRetry(ex) || (refused && len(ex.tried) <= ex.set.maxRetries) {
 		if ex.next, _ = choose(ex.pool, ex, 0); ex.next != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 )
 
 // Most of the work on a request is done by goroutines that live as long as the process: keyLoops cut the key out of the
@@ -14,6 +15,7 @@ var (
 	decidersOnce sync.Once
 	keyJobs      = make(chan *exchange, 256)
 	decideJobs   = make(chan *exchange, 256)
+	firstJobs    = make(chan *exchange, 256)
 )
 
 // What a decideLoop is asked for.
@@ -39,6 +41,7 @@ func startDeciders() {
 			n = 4 // so that a body of many megabytes does not hold up the others
 		}
 		for i := 0; i < n; i++ {
+			go guard("first byte loop", func() { forever(firstLoop) })
 			go guard("key loop", func() { forever(keyLoop) })
 			go guard("decide loop", func() { forever(decideLoop) })
 		}
@@ -63,7 +66,10 @@ func survive(loop func(*loopState), state *loopState) {
 		if state.locked {
 			ex.pool.mu.Unlock()
 		}
-		newLogger("error", "json").print(levelError, "panic in a decision", "panic", fmt.Sprint(r))
+		newLogger("error", "json", 0).print(levelError, "panic in a decision", "panic", fmt.Sprint(r))
+		if ex == nil {
+			return // of firstLoop, for which nobody waits
+		}
 		ex.chosen = nil
 		ex.refusal = refusedFailed
 		ex.key = ""
@@ -78,6 +84,7 @@ func choose(p *pool, ex *exchange, at int64) (a *attempt, refusal string) {
 	ex.pool = p
 	ex.op = opChoose
 	ex.at = at
+	ex.begun = time.Now()
 	decideJobs <- ex
 	<-ex.done
 	return ex.chosen, ex.refusal
@@ -85,7 +92,9 @@ func choose(p *pool, ex *exchange, at int64) (a *attempt, refusal string) {
 
 // release ends the present attempt of ex, however it went.
 func release(ex *exchange, a *attempt, at int64) {
-	ex.attempt = a
+	if ex.attempt != a {
+		ex.attempt = a // firstLoop may be reading it
+	}
 	ex.op = opRelease
 	ex.at = at
 	decideJobs <- ex

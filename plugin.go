@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 )
 
 // handler is the middleware on one router, for one generation of the configuration. It owns nothing that must survive a
@@ -65,6 +66,7 @@ func (h *handler) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 			return
 		}
 	}
+	ex.begun = time.Now()
 	keyJobs <- ex
 	<-ex.done
 	if ex.chosen == nil && !chooseAgain(ex) {
@@ -93,6 +95,9 @@ func serveOther(h *handler, ex *exchange) {
 		case path == set.workersPath && path != "":
 			serveWorkers(h.pool, rw, req)
 			return
+		case path == set.metricsPath && path != "":
+			serveMetrics(h.pool, rw, req)
+			return
 		case path == "/v1/models":
 			// What depends on more than the credentials is asked for each time.
 			if req.URL.RawQuery == "" && len(req.Header["Origin"]) == 0 {
@@ -105,6 +110,10 @@ func serveOther(h *handler, ex *exchange) {
 				ex.credentials = credentials(req)
 			}
 		}
+	}
+	if req.Method == http.MethodPost && asksToExplain(req, set) {
+		serveExplain(ex)
+		return
 	}
 	ex.replayable = req.Body == nil || req.Body == http.NoBody || req.ContentLength == 0
 	if set.mediaStatus > 0 && req.Method == http.MethodPost {
@@ -121,6 +130,7 @@ func serveOther(h *handler, ex *exchange) {
 		ctx = limitWhole(ctx, ex)
 	}
 	ex.dressed = true
+	ex.begun = time.Now()
 	decideJobs <- ex
 	<-ex.done
 	if ex.chosen == nil {

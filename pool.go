@@ -44,10 +44,14 @@ type pool struct {
 	freed       []*replica // whose load went down since the last choice
 
 	in         *prompt
-	reasons    map[string]int64
+	reasons    map[string]int64 // of replicas that are gone; see replica for the others
 	refused    map[string]int64
 	retries    int64
-	departed   int64 // clients that left before the end of their answer
+	departed   int64      // clients that left before the end of their answer
+	deciding   *histogram // of the time that routed requests waited for their decision
+	prompts    *prompts   // of these requests
+	decided    int        // counts the decisions
+	last       []*attempt // the latest ones, number n at n modulo the length
 	models     *modelList
 	modelsTurn int // counts the configurations
 }
@@ -61,6 +65,9 @@ const headroom = 2.5
 func withHeadroom(bytes int) int { return int(headroom * float64(bytes)) }
 
 func withoutHeadroom(bytes int) int { return int(float64(bytes) / headroom) }
+
+// lastDecisions is how many decisions /workers shows.
+const lastDecisions = 16
 
 // leaveGrace is how long a pool outlives its last handler: Traefik ends the old handlers' context before it builds the
 // new ones, and a reload of a big configuration takes a while.
@@ -130,6 +137,13 @@ func leave(p *pool) bool {
 	return true
 }
 
+// logger returns the pool's logger, which a reload may replace.
+func (p *pool) logger() *logger {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log
+}
+
 // hasEnded says whether the last handler has left, so that the pool's loops end.
 func (p *pool) hasEnded() bool {
 	p.mu.Lock()
@@ -153,7 +167,7 @@ func (p *pool) busy() bool {
 func guard(what string, f func()) {
 	defer func() {
 		if r := recover(); r != nil {
-			newLogger("error", "json").print(levelError, "panic in background work", "work", what, "panic", fmt.Sprint(r))
+			newLogger("error", "json", 0).print(levelError, "panic in background work", "work", what, "panic", fmt.Sprint(r))
 		}
 	}()
 	f()
@@ -162,14 +176,17 @@ func guard(what string, f func()) {
 func newPool(name string, set *settings) *pool {
 	startDeciders()
 	return &pool{
-		name:    name,
-		resolve: resolver,
-		byID:    map[int]*replica{},
-		tree:    newTree(set.maxNodes, withoutHeadroom(set.maxBytes)),
-		seed:    uint64(time.Now().UnixNano()),
-		in:      &prompt{},
-		reasons: map[string]int64{},
-		refused: map[string]int64{},
+		name:     name,
+		resolve:  resolver,
+		byID:     map[int]*replica{},
+		tree:     newTree(set.maxNodes, withoutHeadroom(set.maxBytes)),
+		seed:     uint64(time.Now().UnixNano()),
+		in:       &prompt{},
+		reasons:  map[string]int64{},
+		refused:  map[string]int64{},
+		deciding: newHistogram(decisionBounds),
+		prompts:  &prompts{counts: make([]int64, len(knownBounds))},
+		last:     make([]*attempt, lastDecisions),
 	}
 }
 
@@ -184,8 +201,12 @@ func (p *pool) apply(set *settings, config string) {
 	old := p.set
 	p.set = set
 	p.config = config
-	if old == nil || old.logLevel != set.logLevel || old.logFormat != set.logFormat {
-		p.log = newLogger(set.logLevel, set.logFormat)
+	if old == nil || old.logLevel != set.logLevel || old.logFormat != set.logFormat || old.logDetails != set.logDetails {
+		log := newLogger(set.logLevel, set.logFormat, set.logDetails)
+		if p.log != nil {
+			log.details.lost, log.alarms.lost = p.log.lost()
+		}
+		p.log = log
 	}
 	if old == nil || old.connectWait != set.connectWait || old.firstByteWait != set.firstByteWait || old.files != set.files ||
 		old.tls.InsecureSkipVerify != set.tls.InsecureSkipVerify || old.tls.ServerName != set.tls.ServerName {
@@ -219,7 +240,7 @@ func (p *pool) setWorkers(workers []worker) {
 		w := &workers[i]
 		r := known[w.name]
 		if r == nil {
-			r = &replica{draining: true}
+			r = newReplica()
 		}
 		if r.draining {
 			p.lastID++
@@ -228,6 +249,7 @@ func (p *pool) setWorkers(workers []worker) {
 			r.failed = false
 			r.reported = false
 			r.why = ""
+			r.since = time.Now()
 			r.draining = false
 			r.misses = 0
 			r.passes = 0
@@ -252,6 +274,8 @@ func (p *pool) setWorkers(workers []worker) {
 		r.ranked = false
 		if r.load > 0 {
 			p.draining = append(p.draining, r)
+		} else {
+			p.keepCounts(r)
 		}
 	}
 	// Ids are never reused, so what is left of the claims cannot mislead; the janitor takes them out.
@@ -308,9 +332,12 @@ type attempt struct {
 	id      int     // of the replica when the attempt began
 	probe   bool    // the breaker's probe of half open
 	why     string  // reason of the decision
+	at      int64   // when it was decided, in nanoseconds of the Unix epoch
 	load    int     // of the replica, this request included
+	least   int     // load of the least loaded candidate, its loadPenalty included
 	others  int     // further candidates there were
 	matched int     // characters of the prompt that were known there
+	total   int     // and of the whole prompt
 	learned bool    // the tree was taught; stamp and before take it back
 	stamp   int64
 	before  int
@@ -324,6 +351,9 @@ func settleAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	p.freed = append(p.freed, r)
 	if a.learned && !ex.answered {
 		p.tree.takeBack(a.id, a.stamp, a.before)
+	}
+	if ex.answered && ex.firstByte > 0 && ex.endpoint != endpointOther {
+		r.observe(a.why, ex.firstByte)
 	}
 	if ex.pushed > 0 {
 		r.push(now, ex.pushed)
@@ -403,11 +433,19 @@ func (p *pool) record(a *attempt, result outcome, now int64) {
 	r.breaker.record(result, a.probe, last, now, &p.set.breaker)
 	p.rankedUntil = 0
 	if after := r.breaker.state; after != before {
-		p.log.print(levelWarn, "circuit breaker "+after.String(), "pool", p.name, "replica", r.worker.name)
+		p.log.printLater(levelWarn, "circuit breaker "+after.String(), "pool", p.name, "replica", r.worker.name)
+	}
+}
+
+// keepCounts adds the decisions of a replica that goes to the pool's, whose sums never fall.
+func (p *pool) keepCounts(r *replica) {
+	for why, n := range r.reasons {
+		p.reasons[why] += n
 	}
 }
 
 func (p *pool) forgetDrained(r *replica) {
+	p.keepCounts(r)
 	for i := range p.draining {
 		if p.draining[i] == r {
 			p.draining = append(p.draining[:i], p.draining[i+1:]...)
@@ -424,6 +462,8 @@ func janitor(p *pool) {
 		pause := 500 * time.Millisecond
 		if p.tidy(time.Now(), &next, &lastDay) {
 			pause = 2 * time.Millisecond
+		} else {
+			p.logger().tellDropped(time.Now().Unix())
 		}
 		time.Sleep(pause)
 	}
@@ -439,7 +479,7 @@ func (p *pool) tidy(now time.Time, next *time.Time, lastDay *int) bool {
 		*lastDay = now.YearDay()
 		p.tree.clear()
 		p.sweep = nil
-		p.log.print(levelInfo, "tree dropped at its daily hour", "pool", p.name)
+		p.log.printLater(levelInfo, "tree dropped at its daily hour", "pool", p.name)
 	}
 	if len(p.sweep) > 0 {
 		alive := map[int]bool{}

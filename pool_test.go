@@ -59,6 +59,15 @@ func ask(p *pool, key string) *exchange {
 	}
 }
 
+// requestsOf returns how many attempts were sent to a replica.
+func requestsOf(r *replica) int64 {
+	n := int64(0)
+	for _, count := range r.reasons {
+		n += count
+	}
+	return n
+}
+
 // take chooses and fails the test if there is no replica.
 func take(t *testing.T, p *pool, ex *exchange, now int64) *attempt {
 	t.Helper()
@@ -239,12 +248,12 @@ func TestChoose_countsAndTellsReasons(t *testing.T) {
 		t.Errorf("choose(a retry) = %s, %q, want the other one and %q", letterOf(retry), retry.why, reasonRetry)
 	}
 	for why, want := range map[string]int64{reasonMiss: 1, reasonHit: 1, reasonNoText: 1, reasonRetry: 1} {
-		if p.reasons[why] != want {
-			t.Errorf("reasons[%q] = %d, want %d", why, p.reasons[why], want)
+		if got := describe(p, second(0)).Reasons[why]; got != want {
+			t.Errorf("reasons[%q] = %d, want %d", why, got, want)
 		}
 	}
-	if p.retries != 1 || first.replica.hits != 1 || first.replica.requests != 2 {
-		t.Errorf("retries, hits, requests = %d, %d, %d, want 1, 1, 2", p.retries, first.replica.hits, first.replica.requests)
+	if p.retries != 1 || first.replica.reasons[reasonHit] != 1 || requestsOf(first.replica) != 2 {
+		t.Errorf("retries, hits, requests = %d, %d, %d, want 1, 1, 2", p.retries, first.replica.reasons[reasonHit], requestsOf(first.replica))
 	}
 }
 
@@ -463,10 +472,10 @@ func TestSetWorkers_keepsWhoStays(t *testing.T) {
 	b.load = 2
 	b.up = false
 	b.breaker.failures = 3
-	b.requests = 9
+	b.reasons[reasonMiss] = 9
 	id := b.id
 	setLetters(t, p, "xbc")
-	if got := byLetter(t, p, "b"); got != b || b.id != id || b.load != 2 || b.up || b.breaker.failures != 3 || b.requests != 9 {
+	if got := byLetter(t, p, "b"); got != b || b.id != id || b.load != 2 || b.up || b.breaker.failures != 3 || requestsOf(b) != 9 {
 		t.Errorf("setWorkers() changed who stays: %+v", *got)
 	}
 	if got := held(p.tree, "m", "a prompt", id); got != 8 {

@@ -36,34 +36,38 @@ type exchange struct {
 	gaveUp      int32  // 1 = it took longer than modelsWait; atomic
 
 	// The decision: see decideLoop.
-	op      int      // what is asked for
-	at      int64    // when, in nanoseconds of the Unix epoch; 0 = now
-	keyOnly bool     // only the key is asked for
-	done    chan int // answers
-	tree    *tree    // of opFind and opInsert
-	chosen  *attempt // nil: nobody is usable
-	refusal string   // and why
+	begun     time.Time      // when the present attempt was asked for
+	took      time.Duration  // that the decision took, the wait for the loops included
+	op        int            // what is asked for
+	at        int64          // when, in nanoseconds of the Unix epoch; 0 = now
+	keyOnly   bool           // only the key is asked for
+	done      chan int       // answers
+	tree      *tree          // of opFind and opInsert
+	chosen    *attempt       // nil: nobody is usable
+	refusal   string         // and why
+	explained *explainAnswer // the decision is only written down there; nil = it is carried out
 
 	tried   []int    // ids of the replicas tried so far, the present one included
 	attempt *attempt // the present one
 	next    *attempt // taken for the retry that follows
 
 	// How the present attempt went.
-	answered bool          // response headers came
-	status   int           // of the answer
-	result   outcome       // for the breaker
-	broken   bool          // the transport failed, not the answer
-	pushed   time.Duration // the replica asked to be left alone that long
-	timer    *time.Timer   // bounds the silence of a short answer
-	cancel   func()        // gives the attempt up
-	finished bool          // the last attempt came to its end
-	rw       http.ResponseWriter
-	req      *http.Request // of the client
-	out      *http.Request // of the present attempt
-	dressed  bool          // out's headers have to be changed for the replica
-	peer     []string      // the replica's name as a header's value; nil: it is not told
-	unusual  bool          // the answer needs more than to be passed on: see passUnusual
-	charges  []charge
+	answered  bool          // response headers came
+	firstByte time.Duration // from begun to the first byte of an answer of known length; 0 = there was none
+	status    int           // of the answer
+	result    outcome       // for the breaker
+	broken    bool          // the transport failed, not the answer
+	pushed    time.Duration // the replica asked to be left alone that long
+	timer     *time.Timer   // bounds the silence of a short answer
+	cancel    func()        // gives the attempt up
+	finished  bool          // the last attempt came to its end
+	rw        http.ResponseWriter
+	req       *http.Request // of the client
+	out       *http.Request // of the present attempt
+	dressed   bool          // out's headers have to be changed for the replica
+	peer      []string      // the replica's name as a header's value; nil: it is not told
+	unusual   bool          // the answer needs more than to be passed on: see passUnusual
+	charges   []charge
 }
 
 // exchangeKey finds the exchange in the context of a request to a replica. A pointer, for Yaegi compares context keys of
@@ -107,6 +111,7 @@ func tryOthers(ex *exchange) {
 		ex.attempt = ex.next
 		ex.next = nil
 		ex.answered = false
+		ex.firstByte = 0
 		ex.status = 0
 		ex.result = outcomeNeutral
 		ex.broken = false
@@ -124,6 +129,7 @@ func tryOthers(ex *exchange) {
 		if ex.set.logDecisions {
 			logDecision(ex)
 		}
+		ex.begun = time.Now()
 		renew(ctx, ex)
 		ex.attempt.worker.proxy.ServeHTTP(ex.rw, ex.out)
 	}
@@ -304,10 +310,4 @@ func (a *attempt) share(total int) float64 {
 		return 0
 	}
 	return float64(a.matched) / float64(total)
-}
-
-func logDecision(ex *exchange) {
-	a, p := ex.attempt, ex.pool
-	p.log.print(levelDebug, "decision", "pool", p.name, "reason", a.why, "replica", a.worker.name, "load", a.load,
-		"matched", a.matched, "total", len(ex.key), "attempt", len(ex.tried))
 }

@@ -28,9 +28,31 @@ type replica struct {
 
 	pushedUntil int64 // nanoseconds of the Unix epoch until which it asked to be left alone
 
-	requests int64 // attempts sent to it
-	hits     int64 // of these, decided as cache_hit
-	failures int64 // attempts that counted against it
+	since    time.Time        // when it came or went up or down last
+	downs    int64            // how often the probe took it out
+	reasons  map[string]int64 // attempts sent to it, by the reason of the decision
+	failures int64            // attempts that counted against it
+	first    *histogram       // of the time to the first byte of answers whose decision was no hit
+	hitFirst *histogram       // and of those whose was
+}
+
+func newReplica() *replica {
+	return &replica{draining: true, reasons: map[string]int64{}, first: newHistogram(firstByteBounds),
+		hitFirst: newHistogram(firstByteBounds)}
+}
+
+// observe notes how long the first byte of an answer took. The loops do the same in their own statements.
+func (r *replica) observe(why string, took time.Duration) {
+	h := r.first
+	if why == reasonHit {
+		h = r.hitFirst
+	}
+	i := 0
+	for i < len(firstByteBounds) && took > firstByteBounds[i] {
+		i++
+	}
+	h.counts[i]++
+	h.sum += took
 }
 
 // usable says whether a request may go to the replica at now: it is up, its breaker lets the request through, and unless
@@ -85,7 +107,10 @@ func (r *replica) judge() (changed bool) {
 		return false
 	}
 	r.up = up
-	if up {
+	r.since = time.Now()
+	if !up {
+		r.downs++
+	} else {
 		// Back from an outage: what opened the breaker is over as well, so the next request may probe at once.
 		r.breaker.openUntil = 0
 	}

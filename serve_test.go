@@ -566,6 +566,7 @@ func TestServe_aFailureCountsWhileTheNextReplicaStreams(t *testing.T) {
 	checkIdle(t)
 }
 
+// TestServe_streamsKeepToTheirClients has many streams at once, each of which must get its own events and nothing else:
 // interpreted, values that a loop hands to compiled code can become those of a later turn.
 func TestServe_streamsKeepToTheirClients(t *testing.T) {
 	const streams, events = 24, 5

@@ -57,6 +57,9 @@ type settings struct {
 	breaker      breakerSettings
 	healthPath   string
 	workersPath  string
+	metricsPath  string
+	explain      bool
+	logDetails   int // lines at debug a second; 0 = all
 	logLevel     string
 	logFormat    string
 	probeHeaders []header
@@ -142,13 +145,10 @@ func examine(c *Config) (*settings, []Fault) {
 	v.health(s, &c.Health)
 	v.breaker(s, &c.CircuitBreaker)
 	v.tls(s, &c.TLS)
-	v.unknown("endpoints.", c.Endpoints.Unknown, v.known.Endpoints)
-	s.healthPath = v.path("endpoints.health", c.Endpoints.Health, true)
-	s.workersPath = v.path("endpoints.workers", c.Endpoints.Workers, true)
-	if s.healthPath != "" && s.healthPath == s.workersPath {
-		v.fail("endpoints.workers", c.Endpoints.Workers, "a path that differs from endpoints.health")
-	}
+	v.endpoints(s, &c.Endpoints)
 	v.discovery(s, &c.Discovery)
+	v.unknown("log.", c.Log.Unknown, v.known.Log)
+	s.logDetails = v.integer("log.maxPerSecond", c.Log.MaxPerSecond, 0, 1<<20)
 	v.workers(s, c)
 	s.files = v.files
 	return s, v.faults
