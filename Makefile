@@ -80,8 +80,11 @@ nested: $(BIN)/phase ## the tests of the modules beside the root, without e2e
 
 E2E_TEST := $(GO) -C e2e test -json -count=1 -timeout 5m $(RUN_FLAG)
 
-.PHONY: e2e e2e-support catalog
-e2e: $(if $(ENGINE),,catalog e2e-support) $(addprefix e2e-,$(ENGINES)) ## the end-to-end tests on each engine, or on ENGINE
+.PHONY: e2e e2e-support e2e-programs catalog
+e2e: e2e-programs $(if $(ENGINE),,catalog e2e-support) $(addprefix e2e-,$(ENGINES)) ## the end-to-end tests on each engine, or on ENGINE
+e2e-programs:
+	@for p in prometheus promtool chromium; do \
+	  command -v $$p >/dev/null || echo "  no $$p on the PATH: its tests are skipped (Debian: apt-get install prometheus chromium)"; done
 e2e-support: $(BIN)/phase
 	@$(TESTS) 'e2e support' -- $(E2E_TEST) $(RACE) $$(bash tools/e2e-packages other)
 e2e-traefik: traefik
@@ -135,6 +138,13 @@ soak: traefik ## Traefik with CART under load while things break, with a verdict
 .PHONY: churn
 churn: traefik ## 1,000 changes of a Traefik service in 100 s under load, with a verdict (DUR=10s: shorter)
 	@cd e2e && DUR='$(DUR)' $(GO) run ./cmd/churn
+
+# What docs/operations.md shows; both need Chromium.
+.PHONY: page-screenshot symptoms
+page-screenshot: traefik ## pictures of the page of /workers into docs/images
+	@mkdir -p docs/images && cd e2e && $(GO) run ./operate screenshots $(CURDIR)/docs/images
+symptoms: traefik ## five planted faults, and what the page and the metrics say of each (RUN=part of a name)
+	@cd e2e && $(GO) run ./operate symptoms '$(RUN)'
 
 .PHONY: demo
 demo: ## Traefik with CART before simulated replicas, explained as it runs (KEEP=1: leave it running)
