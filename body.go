@@ -78,6 +78,7 @@ type watchedBody struct {
 	body  io.ReadCloser
 	timer *time.Timer
 	wait  time.Duration
+	first *exchange // whose first byte is to be noted
 }
 
 func newWatchedBody(body io.ReadCloser, wait time.Duration, giveUp func()) *watchedBody {
@@ -89,6 +90,12 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	b.timer.Reset(b.wait)
 	n, err := b.body.Read(p)
 	b.timer.Stop()
+	if b.first != nil {
+		if n > 0 {
+			firstJobs <- b.first
+		}
+		b.first = nil
+	}
 	return n, err
 }
 

@@ -97,7 +97,7 @@ type CacheConfig struct {
 	// MaxTreeSize bounds the tree's nodes. Default 1000000.
 	MaxTreeSize string `json:"maxTreeSize,omitempty"`
 	// MaxTreeBytes bounds the memory that the process takes for the tree, in bytes or as 512MiB: two fifths of it
-	// for prompts, the rest is the headroom of Go's garbage collector. Default 268435456 (256 MiB): prompts of 25 million tokens.
+	// for prompts, the rest is the headroom of Go's garbage collector. Default 268435456 (256 MiB): prompts of 20 million tokens.
 	MaxTreeBytes string `json:"maxTreeBytes,omitempty"`
 	// EvictionInterval is how often the tree is brought well below its bounds in the background; 0 = only when an insert
 	// would pass a bound. Default 60s.

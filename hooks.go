@@ -32,7 +32,6 @@ func newTransport(set *settings) *http.Transport {
 		MaxIdleConnsPerHost:   256,
 		IdleConnTimeout:       90 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		WriteBufferSize:       writeBuffer,
 	}
 	// Yaegi takes the bare method value for a function with one parameter more.
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -40,9 +39,6 @@ func newTransport(set *settings) *http.Transport {
 	}
 	return transport
 }
-
-// writeBuffer lets a request of 32 KiB leave in one write, in bytes. Each connection to a replica has one.
-const writeBuffer = 40 << 10
 
 // newProxy returns the ReverseProxy towards one replica. Its Director is the standard library's own: it aims the request,
 // and leaves headers and query as Traefik's own services do. All that is ours is in replicaTransport, the one hook that is
@@ -155,6 +151,13 @@ func passUnusual(ex *exchange, res *http.Response) (*http.Response, error) {
 	if res.ContentLength == 0 || res.StatusCode == http.StatusSwitchingProtocols {
 		return res, nil
 	}
+	if res.ContentLength < 0 && ex.set.idleWait > 0 {
+		ex.res = res
+		watchJobs <- ex
+		<-ex.done
+		ex.res = nil
+		return res, nil
+	}
 	if ex.set.idleWait > 0 {
 		watch(ex, res)
 	}
@@ -167,6 +170,28 @@ func passUnusual(ex *exchange, res *http.Response) (*http.Response, error) {
 		markFirst(ex, res)
 	}
 	return res, nil
+}
+
+// watchLoop has the silence of streams bounded. Yaegi keeps the frame in which a value of ours becomes an interface for as
+// long as the value, and the frames of all who called it: for a stream that would be RoundTrip's with every request it made.
+// The frame of a loop is there anyway.
+func watchLoop(state *loopState) {
+	for {
+		ex := <-watchJobs
+		state.ex = ex
+		watchStream(ex)
+		ex.done <- 1
+	}
+}
+
+// watchStream is a function, for in a loop that never returns all bodies would become the last one: see CONTRIBUTING.md.
+func watchStream(ex *exchange) {
+	watched := newWatchedBody(ex.res.Body, ex.set.idleWait, ex.cancel)
+	ex.timer = watched.timer
+	if ex.answered && ex.endpoint != endpointOther {
+		watched.first = ex
+	}
+	ex.res.Body = watched
 }
 
 // firstLoop counts the first bytes of streams when they come, for their ends may be far off.

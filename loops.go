@@ -16,6 +16,7 @@ var (
 	keyJobs      = make(chan *exchange, 256)
 	decideJobs   = make(chan *exchange, 256)
 	firstJobs    = make(chan *exchange, 256)
+	watchJobs    = make(chan *exchange, 256)
 )
 
 // What a decideLoop is asked for.
@@ -42,6 +43,7 @@ func startDeciders() {
 		}
 		for i := 0; i < n; i++ {
 			go guard("first byte loop", func() { forever(firstLoop) })
+			go guard("watch loop", func() { forever(watchLoop) })
 			go guard("key loop", func() { forever(keyLoop) })
 			go guard("decide loop", func() { forever(decideLoop) })
 		}

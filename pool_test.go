@@ -792,10 +792,10 @@ func TestApply_takesNewBoundsForTheTree(t *testing.T) {
 	learn(p.tree, "m", "a prompt", 1)
 	set := *p.set
 	set.maxNodes = 20
-	set.maxBytes = 70000
+	set.maxBytes = 64000
 	p.apply(&set, "second")
-	if p.tree.maxNodes != 20 || p.tree.maxBytes != 28000 || p.tree.nodes != 2 {
-		t.Errorf("apply(other bounds) = %d nodes, %d bytes with %d in use, want 20, 28000 with 2", p.tree.maxNodes, p.tree.maxBytes, p.tree.nodes)
+	if p.tree.maxNodes != 20 || p.tree.maxBytes != 20000 || p.tree.nodes != 2 {
+		t.Errorf("apply(other bounds) = %d nodes, %d bytes with %d in use, want 20, 20000 with 2", p.tree.maxNodes, p.tree.maxBytes, p.tree.nodes)
 	}
 }
 

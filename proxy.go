@@ -62,11 +62,12 @@ type exchange struct {
 	cancel    func()        // gives the attempt up
 	finished  bool          // the last attempt came to its end
 	rw        http.ResponseWriter
-	req       *http.Request // of the client
-	out       *http.Request // of the present attempt
-	dressed   bool          // out's headers have to be changed for the replica
-	peer      []string      // the replica's name as a header's value; nil: it is not told
-	unusual   bool          // the answer needs more than to be passed on: see passUnusual
+	req       *http.Request  // of the client
+	out       *http.Request  // of the present attempt
+	res       *http.Response // of a stream that is to be watched
+	dressed   bool           // out's headers have to be changed for the replica
+	peer      []string       // the replica's name as a header's value; nil: it is not told
+	unusual   bool           // the answer needs more than to be passed on: see passUnusual
 	charges   []charge
 }
 
