@@ -151,9 +151,11 @@ demo: ## Traefik with CART before simulated replicas, explained as it runs (KEEP
 	@mkdir -p $(BIN) && $(GO) -C e2e build -o $(BIN)/demo ./demo
 	@cd e2e && { $(BIN)/demo || { rc=$$?; test $$rc -eq 130; }; } # Ctrl-C is a way to end it
 
-.PHONY: cart screenshots
+.PHONY: cart settings screenshots
 cart: ## build .cache/bin/cart, which checks and migrates configurations
 	@mkdir -p $(BIN) && $(GO) -C cmd build -o $(BIN)/cart ./cart && echo $(BIN)/cart
+settings: ## write the tables of settings in README.md and docs/settings.md from the comments in config.go
+	@$(GO) -C cmd run ./settings $(CURDIR)
 screenshots: traefik ## take the pictures in docs/images anew (needs Chromium: apt-get install chromium)
 	@cd e2e && $(GO) run ./cmd/screenshots
 

@@ -73,7 +73,7 @@ type APIConfig struct {
 	Address string `json:"address,omitempty"`
 	// User is the name for basic authentication. Default: none.
 	User string `json:"user,omitempty"`
-	// Password goes with User. Traefik's API and dashboard show it; PasswordFile they cannot.
+	// Password goes with the name. Traefik's API and dashboard show it; PasswordFile they cannot.
 	Password string `json:"password,omitempty"`
 	// PasswordFile is a file whose trimmed content is the password. Read when the middleware is built.
 	PasswordFile string `json:"passwordFile,omitempty"`
@@ -92,12 +92,12 @@ type CacheConfig struct {
 	MatchAbsThreshold string `json:"matchAbsThreshold,omitempty"`
 	// BalanceAbsThreshold is by how many requests the preferred replica may exceed the least loaded one. Default 5.
 	BalanceAbsThreshold string `json:"balanceAbsThreshold,omitempty"`
-	// BalanceRelThreshold is by what factor it may. Both have to be exceeded to give it up. At least 1, default 1.6.
+	// BalanceRelThreshold is by what factor it may exceed it; both have to be exceeded to give it up. At least 1, default 1.6.
 	BalanceRelThreshold string `json:"balanceRelThreshold,omitempty"`
 	// MaxTreeSize bounds the tree's nodes. Default 1000000.
 	MaxTreeSize string `json:"maxTreeSize,omitempty"`
-	// MaxTreeBytes bounds the memory that the process takes for the tree, in bytes or as 512MiB: two fifths of it
-	// for prompts, the rest is the headroom of Go's garbage collector. Default 268435456 (256 MiB): prompts of 20 million tokens.
+	// MaxTreeBytes bounds the memory that the process takes for the tree, in bytes or as 512MiB. Three tenths of
+	// it are prompts, the rest is the headroom of Go's garbage collector. Default 268435456 (256 MiB): prompts of 20 million tokens.
 	MaxTreeBytes string `json:"maxTreeBytes,omitempty"`
 	// EvictionInterval is how often the tree is brought well below its bounds in the background; 0 = only when an insert
 	// would pass a bound. Default 60s.
@@ -190,7 +190,7 @@ type EndpointsConfig struct {
 	Workers string `json:"workers,omitempty"`
 	// Metrics answers in Prometheus' text format. Default /metrics.
 	Metrics string `json:"metrics,omitempty"`
-	// Explain lets a POST to the path of Workers with ?explain=/v1/chat/completions tell where its body would be routed, and
+	// Explain lets a POST to the path of workers with ?explain=/v1/chat/completions tell where its body would be routed, and
 	// why, without sending it. Who may ask learns which prompts were seen before. Default false.
 	Explain string                 `json:"explain,omitempty"`
 	Unknown map[string]interface{} `json:"-" mapstructure:",remain"`
