@@ -139,10 +139,7 @@ soak: traefik ## Traefik with CART under load while things break, with a verdict
 churn: traefik ## 1,000 changes of a Traefik service in 100 s under load, with a verdict (DUR=10s: shorter)
 	@cd e2e && DUR='$(DUR)' $(GO) run ./cmd/churn
 
-# What docs/operations.md shows; both need Chromium.
-.PHONY: page-screenshot symptoms
-page-screenshot: traefik ## pictures of the page of /workers into docs/images
-	@mkdir -p docs/images && cd e2e && $(GO) run ./operate screenshots $(CURDIR)/docs/images
+.PHONY: symptoms
 symptoms: traefik ## five planted faults, and what the page and the metrics say of each (RUN=part of a name)
 	@cd e2e && $(GO) run ./operate symptoms '$(RUN)'
 
@@ -157,7 +154,7 @@ cart: ## build .cache/bin/cart, which checks and migrates configurations
 settings: ## write the tables of settings in README.md and docs/settings.md from the comments in config.go
 	@$(GO) -C cmd run ./settings $(CURDIR)
 screenshots: traefik ## take the pictures in docs/images anew (needs Chromium: apt-get install chromium)
-	@cd e2e && $(GO) run ./cmd/screenshots
+	@cd e2e && $(GO) run ./cmd/screenshots && $(GO) run ./operate screenshots $(CURDIR)/docs/images
 
 # --- tools ------------------------------------------------------------------------------------------------------------
 
