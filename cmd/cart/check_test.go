@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -296,6 +297,46 @@ func TestUsage(t *testing.T) {
 	for _, args := range []string{"--help", "check --help", "migrate --help", "help check", "--version"} {
 		if status, stdout, _ := cart(t, t.TempDir(), strings.Fields(args)...); status != exitGood || stdout == "" {
 			t.Errorf("cart %s = %d, %q, want 0 and a text", args, status, stdout)
+		}
+	}
+}
+
+// TestCheck_readsStandardInput: what kubectl prints goes into cart check by a pipe.
+func TestCheck_readsStandardInput(t *testing.T) {
+	list := `apiVersion: v1
+kind: List
+items:
+  - apiVersion: traefik.io/v1alpha1
+    kind: Middleware
+    metadata: {name: cart, namespace: llm}
+    spec: {plugin: {cart: {workers: [{url: "http://a:8000"}], maxLoad: %s}}}
+  - apiVersion: traefik.io/v1alpha1
+    kind: Middleware
+    metadata: {name: strip, namespace: llm}
+    spec: {stripPrefix: {prefixes: [/v1]}}
+`
+	for _, row := range []struct {
+		maxLoad string
+		status  int
+		want    string
+	}{
+		{"12", exitGood, "good: 1 worker, policy threshold"},
+		{"none", exitFault, `maxLoad`},
+	} {
+		pipe, in, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(in, list, row.maxLoad)
+		in.Close()
+		before := os.Stdin
+		os.Stdin = pipe
+		var out, errs bytes.Buffer
+		status := run([]string{"check", "-"}, &out, &errs)
+		os.Stdin = before
+		pipe.Close()
+		if status != row.status || !strings.Contains(out.String()+errs.String(), row.want) {
+			t.Errorf("check - of a list with maxLoad %s = %d, %s%s, want %d and %q", row.maxLoad, status, &out, &errs, row.status, row.want)
 		}
 	}
 }
