@@ -70,6 +70,7 @@ func (s *stage) unpack(t *testing.T) {
 
 // TestArchive: Traefik starts from each unpacked archive and routes a chat.
 func TestArchive(t *testing.T) {
+	t.Parallel()
 	dir := distDir(t)
 	archives := map[string]map[string]string{
 		".tar.gz": readTar(t, filepath.Join(dir, "cart-"+version+".tar.gz")),
@@ -80,6 +81,7 @@ func TestArchive(t *testing.T) {
 	}
 	for ending, files := range archives {
 		t.Run(ending, func(t *testing.T) {
+			t.Parallel()
 			for name := range files {
 				inside, ok := strings.CutPrefix(name, layout+"/")
 				if !ok || strings.HasSuffix(name, "_test.go") || strings.Contains(inside, "testdata") {

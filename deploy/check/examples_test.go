@@ -53,6 +53,7 @@ func (e *example) begin(t *testing.T, name string, with edits) {
 func nothing(*stage) edits { return nil }
 
 func TestExample_file(t *testing.T) {
+	t.Parallel()
 	e := startExample(t, "file", nothing)
 	e.chat(t, "one file")
 	e.reaches(t, e.urls[:]...)
@@ -73,6 +74,7 @@ func TestExample_file(t *testing.T) {
 }
 
 func TestExample_directory(t *testing.T) {
+	t.Parallel()
 	var api string
 	e := startExample(t, "directory", func(s *stage) edits {
 		api = s.listen(t)
@@ -119,6 +121,7 @@ func TestExample_directoryIsGenerated(t *testing.T) {
 }
 
 func TestExample_internal(t *testing.T) {
+	t.Parallel()
 	var internal string
 	e := startExample(t, "internal", func(s *stage) edits {
 		internal = s.listen(t)
@@ -143,6 +146,7 @@ func TestExample_internal(t *testing.T) {
 }
 
 func TestExample_pools(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.unpack(t)
 	qwen, llama, address := startReplicas(t), startReplicas(t), s.listen(t)
@@ -179,6 +183,7 @@ func TestExample_pools(t *testing.T) {
 }
 
 func TestExample_apiKey(t *testing.T) {
+	t.Parallel()
 	e := newExample(t)
 	keys := [2]string{"key-of-engine-1", "key-of-engine-2"}
 	guarded := e.urls
@@ -195,6 +200,7 @@ func TestExample_apiKey(t *testing.T) {
 
 // TestExample_apiKeyKeepsOthersOut: the addresses are looked at before CART.
 func TestExample_apiKeyKeepsOthersOut(t *testing.T) {
+	t.Parallel()
 	e := newExample(t)
 	for i := range e.urls {
 		e.write(t, fmt.Sprint(etc, "/secrets/engine-", i+1), "key\n", 0o600)
@@ -210,6 +216,7 @@ func TestExample_apiKeyKeepsOthersOut(t *testing.T) {
 }
 
 func TestExample_tls(t *testing.T) {
+	t.Parallel()
 	e := newExample(t)
 	authority := newAuthority(t)
 	certs := etc + "/certs/"
