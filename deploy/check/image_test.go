@@ -244,29 +244,29 @@ func TestImage_entrypoint(t *testing.T) {
 	if err := os.WriteFile(stand, []byte("#!/bin/sh\necho \"started $* with $(ulimit -Sn)\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	// Not every machine lets a test set a limit as high as is wanted, so the high ones are the shell's word only.
+	high := `ulimit() { case $* in -Hn) echo ` + "%s" + ` ;; -Sn) echo 1024 ;; "-Sn 65535") echo raised ;; esac; }`
 	for _, c := range []struct {
 		limits, policy string
 		status         int
 		want           []string
 		wantNot        string
 	}{
-		{"ulimit -n 1024", "", 0, []string{"ulimit -n is 1024, want at least 65535", "started a b with 1024"}, ""},
-		{"ulimit -n 65534", "warn", 0, []string{"ulimit -n is 65534", "started"}, ""},
+		{"ulimit -n 1024", "", 0, []string{"ulimit -n is 1024, want at least 65535", "started a b with 1024"}, "raised"},
+		{"ulimit -n 1025", "warn", 0, []string{"ulimit -n is 1025", "started"}, "raised"},
 		{"ulimit -n 1024", "refuse", 78, []string{"ulimit -n is 1024"}, "started"},
 		{"ulimit -n 1024", "ignore", 78, []string{`CART_FEW_FILES = "ignore" is not allowed (want warn or refuse)`}, "started"},
-		{"ulimit -Hn 70000; ulimit -Sn 1024", "refuse", 0, []string{"started a b with 65535"}, "cart:"},
-		{"ulimit -n 65535", "", 0, []string{"started a b with 65535"}, "cart:"},
+		{fmt.Sprintf(high, "65534"), "refuse", 78, []string{"ulimit -n is 65534"}, "started"},
+		{fmt.Sprintf(high, "65535"), "refuse", 0, []string{"raised", "started a b"}, "cart:"},
+		{fmt.Sprintf(high, "unlimited"), "", 0, []string{"raised", "started a b"}, "cart:"},
 	} {
-		cmd := exec.Command("sh", "-c", c.limits+`; exec "$@"`, "sh", script, "a", "b")
-		cmd.Env = append(os.Environ(), "TRAEFIK_ENTRYPOINT="+stand, "CART_FEW_FILES="+c.policy)
+		cmd := exec.Command("sh", "-c", c.limits+"\n"+`. "$SCRIPT"`, "sh", "a", "b")
+		cmd.Env = append(os.Environ(), "SCRIPT="+script, "TRAEFIK_ENTRYPOINT="+stand, "CART_FEW_FILES="+c.policy)
 		out, err := cmd.CombinedOutput()
 		status := 0
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			status, err = exit.ExitCode(), nil
-		}
-		if strings.Contains(string(out), "Operation not permitted") {
-			t.Skipf("these tests may not set limits: %s", out)
 		}
 		if err != nil || status != c.status {
 			t.Errorf("%s, CART_FEW_FILES=%s: status %d, %v, %s, want %d", c.limits, c.policy, status, err, out, c.status)
@@ -303,7 +303,9 @@ func TestImage_replica(t *testing.T) {
 	for _, command := range i.stages[0].Commands {
 		if run, ok := command.(*instructions.RunCommand); ok {
 			built++
-			cmd := exec.Command("sh", "-c", strings.ReplaceAll(run.CmdLine[0], " /replica ", " "+s.path("/replica")+" "))
+			// Without what would have the whole standard library compiled anew.
+			line := strings.NewReplacer("CGO_ENABLED=0 ", "", "-trimpath ", "", " /replica ", " "+s.path("/replica")+" ").Replace(run.CmdLine[0])
+			cmd := exec.Command("sh", "-c", line)
 			cmd.Dir = s.path("/src")
 			cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false")
 			if out, err := cmd.CombinedOutput(); err != nil {
