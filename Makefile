@@ -14,11 +14,12 @@ FUZZTIME ?= 30s
 COUNT    ?= 6
 OLD      ?= HEAD
 BENCH    ?=
+VERSION  ?= $(shell git describe --tags --match 'v*' --always 2>/dev/null)
 
 MODULE  := github.com/cart-llm/cart
 ENGINES := $(or $(ENGINE),compiled yaegi traefik)
 # The modules beside the root, as far as they exist.
-NESTED  := $(patsubst %/go.mod,%,$(wildcard cmd/go.mod e2e/go.mod tools/go.mod))
+NESTED  := $(patsubst %/go.mod,%,$(wildcard cmd/go.mod e2e/go.mod deploy/check/go.mod tools/go.mod))
 CACHE   := $(CURDIR)/.cache
 BIN     := $(CACHE)/bin
 GOPATHS := $(CACHE)/gopath
@@ -44,7 +45,7 @@ help: ## list the targets
 test: tools ## all checks and all tests: what CI runs
 	@$(PHASE) -reset
 	@{ $(MAKE) --no-print-directory vet && \
-	   $(MAKE) --no-print-directory --keep-going fmt-check lint subset vendor-check unit yaegi nested e2e; } \
+	   $(MAKE) --no-print-directory --keep-going fmt-check lint subset vendor-check unit yaegi nested packaging e2e; } \
 	  2>$(CACHE)/make.log; rc=$$?; grep -v '^make' $(CACHE)/make.log; $(PHASE) -total && exit $$rc
 check: test ## the same as test
 
@@ -74,9 +75,13 @@ unit: $(BIN)/phase ## the root's tests, compiled with -race
 yaegi: $(BIN)/phase $(BIN)/yaegi gopath ## the root's tests, interpreted
 	@$(TESTS) yaegi -- env GOPATH=$(GOPATHS) timeout -k 10 600 \
 	  $(BIN)/yaegi test -v $(RUN_FLAG) $(MODULE)
-nested: $(BIN)/phase ## the tests of the modules beside the root, without e2e
-	@$(PHASE) -tests nested -- bash -c 'for m in $(filter-out e2e,$(NESTED)); do $(GO) -C $$m test -json ./... || bad=1; done; \
+nested: $(BIN)/phase ## the tests of the modules beside the root, without e2e and packaging
+	@$(PHASE) -tests nested -- bash -c 'for m in $(filter-out e2e deploy/check,$(NESTED)); do $(GO) -C $$m test -json ./... || bad=1; done; \
 	  exit $${bad:-0}'
+
+.PHONY: packaging
+packaging: traefik $(BIN)/helm $(BIN)/hadolint ## image, Compose files, Helm chart, release archive and examples, in the official Traefik where they start
+	@$(TESTS) packaging -- $(GO) -C deploy/check test -json -count=1 -timeout 5m $(RUN_FLAG) ./...
 
 E2E_TEST := $(GO) -C e2e test -json -count=1 -timeout 5m $(RUN_FLAG)
 
@@ -148,6 +153,10 @@ demo: ## Traefik with CART before simulated replicas, explained as it runs (KEEP
 	@mkdir -p $(BIN) && $(GO) -C e2e build -o $(BIN)/demo ./demo
 	@cd e2e && { $(BIN)/demo || { rc=$$?; test $$rc -eq 130; }; } # Ctrl-C is a way to end it
 
+.PHONY: dist
+dist: ## a release in dist/: the plugin laid out for plugins-local, as tar.gz and zip, with checksums (VERSION=v1.2.3)
+	@$(GO) -C tools run ./dist -root .. -version '$(VERSION)' -o $(CURDIR)/dist
+
 .PHONY: cart settings screenshots
 cart: ## build .cache/bin/cart, which checks and migrates configurations
 	@mkdir -p $(BIN) && $(GO) -C cmd build -o $(BIN)/cart ./cart && echo $(BIN)/cart
@@ -172,6 +181,8 @@ $(BIN)/golangci-lint: tools/go.mod tools/go.sum | $(BIN)/phase
 	@$(PHASE) 'build golangci-lint' -- $(GO) -C tools build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 $(BIN)/yaegi: tools/go.mod tools/go.sum | $(BIN)/phase
 	@$(PHASE) 'build yaegi' -- $(GO) -C tools build -o $@ github.com/traefik/yaegi/cmd/yaegi
+$(BIN)/helm $(BIN)/hadolint: tools/fetch-program | $(BIN)/phase
+	@$(PHASE) 'fetch $(@F)' -- bash tools/fetch-program $(@F) $@
 $(BIN)/benchstat: tools/go.mod tools/go.sum | $(BIN)/phase
 	@$(PHASE) 'build benchstat' -- $(GO) -C tools build -o $@ golang.org/x/perf/cmd/benchstat
 

@@ -235,6 +235,21 @@ func TestCheck_good(t *testing.T) {
 	}
 }
 
+// TestCheck_noFiles: a password that stands in a file is one, also where the file is not.
+func TestCheck_noFiles(t *testing.T) {
+	dir := t.TempDir()
+	config := "discovery: {service: vllm@docker, api: {user: cart, passwordFile: /run/secrets/api}}\n"
+	if err := os.WriteFile(filepath.Join(dir, "cart.yml"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if status, stdout, _ := cart(t, dir, "check", "--no-files", "cart.yml"); status != exitGood || !strings.Contains(stdout, "good: replicas of the service vllm@docker") {
+		t.Errorf("cart check --no-files = %d, %q, want 0", status, stdout)
+	}
+	if status, stdout, _ := cart(t, dir, "check", "cart.yml"); status != exitFault || !strings.Contains(stdout, "passwordFile") {
+		t.Errorf("cart check = %d, %q, want 1 for the file that is not there", status, stdout)
+	}
+}
+
 // TestCheck_pluginName: the plugin is known by the name that --plugin or a static configuration gives it.
 func TestCheck_pluginName(t *testing.T) {
 	dir := t.TempDir()

@@ -27,9 +27,7 @@ const (
 
 // distOnce makes the release archives once for all tests.
 var distOnce = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "cart-dist-"); err != nil {
-		return "", err
-	}
+	dir = filepath.Join(scratch, "dist")
 	return dir, makeDist(dir)
 })
 
@@ -41,14 +39,6 @@ func distDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if dir, err := distOnce(); err == nil {
-		os.RemoveAll(dir)
-	}
-	os.Exit(code)
 }
 
 // makeDist is what `make dist` does.

@@ -66,7 +66,7 @@ config:
 internal: {enabled: false}`,
 			kinds:  map[string]int{"Middleware": 1, "IngressRoute": 1},
 			has:    []string{"url: http://10.0.0.1:8000"},
-			hasNot: []string{"discovery", "internal\n"},
+			hasNot: []string{"discovery", "- internal"},
 		},
 		{
 			name: "everything", values: `
@@ -294,8 +294,12 @@ func TestHelm_traefikValues(t *testing.T) {
 				source.unpack(t)
 				command := slices.Clone(init.Command)
 				for i := range command {
-					command[i] = strings.Replace(command[i], "/plugin/", s.path(local.MountPath)+"/", 1)
-					command[i] = strings.Replace(command[i], "/plugins-local/", source.path("/plugins-local")+"/", 1)
+					switch {
+					case strings.HasPrefix(command[i], "/plugins-local/"):
+						command[i] = source.path("/") + command[i]
+					case command[i] == "/plugin/":
+						command[i] = s.path(local.MountPath)
+					}
 				}
 				if err := os.RemoveAll(s.path(local.MountPath)); err != nil {
 					t.Fatal(err)

@@ -36,7 +36,8 @@ var schemaSources = []struct {
 
 // schemasOnce writes the JSON schema of each kind into a folder, once for all tests.
 var schemasOnce = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "cart-schemas-"); err != nil {
+	dir = filepath.Join(scratch, "schemas")
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
 	for _, source := range schemaSources {
@@ -157,6 +158,9 @@ func writeSchema(dir, kind, group, version string, schema any) error {
 	text, err := json.Marshal(schema)
 	if err != nil {
 		return err
+	}
+	if group == "" {
+		group = version // as kubeconform has it
 	}
 	return os.WriteFile(filepath.Join(dir, strings.ToLower(kind)+"-"+group+"-"+version+".json"), text, 0o644)
 }

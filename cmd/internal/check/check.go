@@ -98,6 +98,9 @@ func (r *Report) config(c source.Config, o Options) {
 		return
 	}
 	if o.NoFiles {
+		if config.Discovery.API.PasswordFile != "" && config.Discovery.API.Password == "" {
+			config.Discovery.API.Password = "in the file" // or the user would be one without a password
+		}
 		dropFiles(reflect.ValueOf(config).Elem())
 	}
 	for _, f := range cart.Validate(config) {
