@@ -235,6 +235,24 @@ func TestCheck_good(t *testing.T) {
 	}
 }
 
+// TestCheck_oneFile: a file that holds both of Traefik's configurations is checked for the dynamic one, under the name that the
+// static one gives the plugin.
+func TestCheck_oneFile(t *testing.T) {
+	dir := t.TempDir()
+	config := `entryPoints: {web: {address: ":80"}}
+experimental: {localPlugins: {router: {moduleName: github.com/cart-llm/cart}}}
+providers: {file: {filename: traefik.yml}}
+http: {middlewares: {a: {plugin: {router: {workers: [{url: "http://a"}], cache: {threshold: 2}}}}}}
+`
+	if err := os.WriteFile(filepath.Join(dir, "traefik.yml"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	status, stdout, _ := cart(t, dir, "check", "traefik.yml")
+	if want := "traefik.yml:4: http.middlewares.a.plugin.router: cache.threshold"; status != exitFault || !strings.HasPrefix(stdout, want) {
+		t.Errorf("cart check = %d, %q, want 1 and %q", status, stdout, want)
+	}
+}
+
 // TestCheck_noFiles: a password that stands in a file is one, also where the file is not.
 func TestCheck_noFiles(t *testing.T) {
 	dir := t.TempDir()

@@ -2,8 +2,12 @@
 package catalog
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +21,8 @@ import (
 
 	"github.com/cart-llm/cart/e2e/traefik"
 	"github.com/go-viper/mapstructure/v2"
+	"github.com/pelletier/go-toml"
+	"github.com/traefik/paerser/file"
 	"github.com/traefik/yaegi/interp"
 	"github.com/traefik/yaegi/stdlib"
 	"gopkg.in/yaml.v3"
@@ -32,6 +38,8 @@ type manifest struct {
 	Summary     string    `yaml:"summary"`
 	UseUnsafe   bool      `yaml:"useUnsafe"`
 	TestData    yaml.Node `yaml:"testData"`
+	IconPath    string    `yaml:"iconPath"`
+	BannerPath  string    `yaml:"bannerPath"`
 }
 
 // loadLimit bounds import and New together, in processor time, so that a busy machine does not count. The analyser gives
@@ -57,6 +65,15 @@ func TestManifest(t *testing.T) {
 	}
 	if m.TestData.Kind != yaml.MappingNode || len(m.TestData.Content) == 0 {
 		t.Error(".traefik.yml: no testData: the catalogue shows it as the example")
+	}
+	release := releaseFiles(t)
+	for what, picture := range map[string]string{"iconPath": m.IconPath, "bannerPath": m.BannerPath} {
+		if picture != "" && release[path.Clean(picture)] == nil {
+			t.Errorf(".traefik.yml: %s = %s, which is not in the repository", what, picture)
+		}
+	}
+	if len(release["README.md"]) == 0 {
+		t.Error("no README.md: the catalogue shows it")
 	}
 }
 
@@ -93,16 +110,46 @@ func TestModule(t *testing.T) {
 	}
 }
 
-// TestAnalyser loads the plugin and builds it from testData: once as the file provider hands it over, all scalars text,
-// and once as a provider of typed values does.
+// TestAnalyser loads the plugin and builds it from testData: as the analyser does, whose decoder is that of Traefik's file provider
+// and makes text of all scalars, and as a provider of typed values does.
 func TestAnalyser(t *testing.T) {
 	m := readManifest(t)
 	var typed any
 	if err := m.TestData.Decode(&typed); err != nil {
 		t.Fatal(err)
 	}
-	for name, testData := range map[string]any{"text": asText(&m.TestData), "typed": typed} {
+	for name, testData := range map[string]any{"text": textData(t), "typed": typed} {
 		t.Run(name, func(t *testing.T) { analyse(t, m, testData) })
+	}
+}
+
+// TestSnippets: the catalogue shows testData as YAML, TOML and Kubernetes manifest, and lists no plugin of which it cannot make these.
+func TestSnippets(t *testing.T) {
+	config := map[string]any{"plugin": map[string]any{"cart": textData(t)}}
+	middlewares := map[string]any{"my-cart": config}
+	for form, marshal := range map[string]func() ([]byte, error){
+		"YAML": func() ([]byte, error) {
+			return yaml.Marshal(map[string]any{"http": map[string]any{"middlewares": middlewares}})
+		},
+		"TOML": func() ([]byte, error) {
+			return toml.Marshal(map[string]any{"http": map[string]any{"middlewares": middlewares}})
+		},
+		"Kubernetes": func() ([]byte, error) {
+			return yaml.Marshal(map[string]any{
+				"apiVersion": "traefik.io/v1alpha1", "kind": "Middleware",
+				"metadata": map[string]any{"name": "my-cart", "namespace": "my-namespace"}, "spec": config,
+			})
+		},
+	} {
+		text, err := marshal()
+		if err != nil {
+			t.Errorf("%s: %v", form, err)
+		}
+		for _, want := range []string{"threshold", "http://vllm-0.internal:8000"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("the snippet in %s has no %s:\n%s", form, want, text)
+			}
+		}
 	}
 }
 
@@ -111,6 +158,7 @@ func analyse(t *testing.T, m manifest, testData any) {
 	defer cancel()
 	goPath := t.TempDir()
 	installPlugin(t, goPath)
+	hideEnvironment(t)
 
 	started := processorTime(t)
 	i := interp.New(interp.Options{GoPath: goPath})
@@ -132,7 +180,7 @@ func analyse(t *testing.T, m manifest, testData any) {
 	checkSignature(t, build.Type(), config.Type())
 
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	results := build.Call([]reflect.Value{
+	results := call(ctx, t, build, []reflect.Value{
 		reflect.ValueOf(ctx), reflect.ValueOf(next), config, reflect.ValueOf("test"),
 	})
 	took := processorTime(t) - started
@@ -144,6 +192,43 @@ func analyse(t *testing.T, m manifest, testData any) {
 	}
 	if took > loadLimit {
 		t.Errorf("import and New took %v of processor time, want at most %v", took, loadLimit)
+	}
+}
+
+// call calls New, with an eye on the time: New must not wait for replicas or anything else.
+func call(ctx context.Context, t *testing.T, build reflect.Value, args []reflect.Value) []reflect.Value {
+	t.Helper()
+	results, panicked := make(chan []reflect.Value, 1), make(chan any, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				panicked <- p
+			}
+		}()
+		results <- build.Call(args)
+	}()
+	select {
+	case r := <-results:
+		return r
+	case p := <-panicked:
+		t.Fatalf("New panics: %v", p)
+	case <-ctx.Done():
+		t.Fatalf("New: %v", ctx.Err())
+	}
+	return nil
+}
+
+// hideEnvironment takes away what the analyser hides from plugins.
+func hideEnvironment(t *testing.T) {
+	t.Helper()
+	for _, pair := range os.Environ() {
+		name, _, _ := strings.Cut(pair, "=")
+		for _, secret := range []string{"token", "password", "username", "_url", "_host", "_port"} {
+			if strings.Contains(strings.ToLower(name), secret) {
+				t.Setenv(name, "")
+				os.Unsetenv(name)
+			}
+		}
 	}
 }
 
@@ -193,40 +278,73 @@ func decode(t *testing.T, testData any, into reflect.Value) {
 	}
 }
 
-// asText turns a YAML node into maps, lists and the scalars' text.
-func asText(n *yaml.Node) any {
-	switch n.Kind {
-	case yaml.MappingNode:
-		m := map[string]any{}
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			m[n.Content[i].Value] = asText(n.Content[i+1])
-		}
-		return m
-	case yaml.SequenceNode:
-		list := []any{}
-		for _, element := range n.Content {
-			list = append(list, asText(element))
-		}
-		return list
-	default:
-		return n.Value
-	}
-}
-
-// installPlugin puts the root's Go files and vendor/ where the interpreter looks; nothing else of the repository may be
-// needed.
-func installPlugin(t *testing.T, goPath string) {
+// textData is testData as Traefik's decoder of files gives it.
+func textData(t *testing.T) map[string]any {
 	t.Helper()
-	target := filepath.Join(goPath, "src", "github.com", "cart-llm", "cart")
-	if err := os.MkdirAll(target, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	sources, err := filepath.Glob(filepath.Join(root(t), "*.go"))
+	content, err := os.ReadFile(filepath.Join(root(t), ".traefik.yml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, source := range append(sources, filepath.Join(root(t), "vendor")) {
-		if err := os.Symlink(source, filepath.Join(target, filepath.Base(source))); err != nil {
+	var m struct {
+		TestData map[string]any
+	}
+	if err := file.DecodeContent(string(content), ".yaml", &m); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.TestData) == 0 {
+		t.Fatal(".traefik.yml: no testData")
+	}
+	return m.TestData
+}
+
+// installPlugin puts the repository where the interpreter looks, as the archive of a release has it: a release's dependencies come
+// from vendor/, tests and all else lie beside.
+func installPlugin(t *testing.T, goPath string) {
+	t.Helper()
+	target := filepath.Join(goPath, "src", "github.com", "cart-llm", "cart")
+	for name, content := range releaseFiles(t) {
+		name = filepath.Join(target, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// releaseFiles are what a release of the repository would have now: all that git does not ignore, export-ignore left out, as GitHub
+// packs it.
+func releaseFiles(t *testing.T) map[string][]byte {
+	t.Helper()
+	index := filepath.Join(t.TempDir(), "index")
+	git := func(args ...string) []byte {
+		t.Helper()
+		cmd := exec.Command("git", args...)
+		cmd.Dir = root(t)
+		// An index of its own leaves the user's alone.
+		cmd.Env = append(os.Environ(), "GIT_INDEX_FILE="+index)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("git %v: %v", args, err)
+		}
+		return out
+	}
+	git("add", "--all", ".")
+	tree := strings.TrimSpace(string(git("write-tree")))
+	files := map[string][]byte{}
+	for archive := tar.NewReader(bytes.NewReader(git("archive", "--format=tar", tree))); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		if files[header.Name], err = io.ReadAll(archive); err != nil {
 			t.Fatal(err)
 		}
 	}

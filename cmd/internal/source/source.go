@@ -114,6 +114,9 @@ func (s *search) document(file string, n *layer.Node) {
 		s.addManifest(n)
 	case isStatic(n):
 		s.static(n)
+		if isDynamic(n) { // the file provider may name the static file itself
+			s.addDynamic(file, n)
+		}
 	case isDynamic(n):
 		s.addDynamic(file, n)
 	case isCompose(n):
