@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// documents are all Markdown files of the repository's root and docs.
+// documents are all Markdown files of the repository's root, docs, deploy and examples.
 func documents(t *testing.T) []string {
 	t.Helper()
 	var out []string
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../deploy/*/*.md", "../../deploy/helm/*/*.md", "../../examples/*.md"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
