@@ -21,6 +21,12 @@ var shown = []struct {
 	{"kubectl get middlewares -A -o yaml | cart check -", "cmd/cart/check_test.go", `"check", "-"`},
 	{"cart migrate", "cmd/cart/migrate_test.go", `"migrate"`},
 	{"curl -s 'http://traefik:PORT/workers?explain=", "e2e/seeing/explain_test.go", "?explain="},
+	{"docker build", "", "there is no Docker daemon: deploy/check/image_test.go does what the Dockerfile says"},
+	{"sha256sum -c", "deploy/check/archive_test.go", "TestArchive_asDocumented"},
+	{"ls /opt/traefik/plugins-local", "deploy/check/archive_test.go", "TestArchive_asDocumented"},
+	{"helm install cart deploy/helm/cart", "deploy/check/helm_test.go", "TestHelm_asDocumented"},
+	{"helm repo add traefik", "", "that repository is out of reach"},
+	{"helm install traefik", "", "that chart is out of reach: deploy/check/values_test.go starts Traefik with what the values come to"},
 }
 
 var (

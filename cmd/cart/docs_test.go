@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// documents are all Markdown files of the repository's root, docs, deploy and examples.
+// documents are all Markdown files of the repository's root and docs.
 func documents(t *testing.T) []string {
 	t.Helper()
 	var out []string
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../deploy/*/*.md", "../../deploy/helm/*/*.md", "../../examples/*.md"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestDocs_examples(t *testing.T) {
 
 // TestDocs_links: no link within the repository leads nowhere.
 func TestDocs_links(t *testing.T) {
-	for _, document := range documents(t) {
+	for _, document := range append(documents(t), readmes(t)...) {
 		text, err := os.ReadFile(document)
 		if err != nil {
 			t.Fatal(err)

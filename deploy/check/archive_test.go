@@ -122,6 +122,39 @@ func TestArchive_isReproducible(t *testing.T) {
 	}
 }
 
+// TestArchive_asDocumented: the commands of docs/deployment.md put the plugin where Traefik looks for it.
+func TestArchive_asDocumented(t *testing.T) {
+	s := newStage(t)
+	commands := documented(t, "docs/deployment.md", "sha256sum -c", "ls /opt/traefik/plugins-local")
+	line := strings.NewReplacer("v0.1.0", version, "/opt/traefik", s.dir).Replace(strings.Join(commands, " && "))
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Dir = distDir(t)
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "plugin.go") {
+		t.Errorf("%s: %v\n%s", line, err, out)
+	}
+}
+
+// documented returns the commands of a document that begin with one of these.
+func documented(t *testing.T, document string, beginnings ...string) (commands []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root(t), document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		line, _, _ = strings.Cut(strings.TrimPrefix(line, "$ "), " #")
+		for _, beginning := range beginnings {
+			if strings.HasPrefix(line, beginning) {
+				commands = append(commands, line)
+			}
+		}
+	}
+	if len(commands) != len(beginnings) {
+		t.Fatalf("%s has the commands %q, want %d", document, commands, len(beginnings))
+	}
+	return commands
+}
+
 // TestArchive_needsAVersion: a release without one would be found under no name.
 func TestArchive_needsAVersion(t *testing.T) {
 	for _, bad := range []string{"", "../v1", "v1 2"} {

@@ -27,7 +27,7 @@ func helm(t *testing.T, args ...string) (stdout, stderr []byte, err error) {
 	cmd.Dir = root(t)
 	// Nothing of the user's helm is read or written.
 	home := t.TempDir()
-	cmd.Env = append(os.Environ(), "HELM_CONFIG_HOME="+home, "HELM_CACHE_HOME="+home, "HELM_DATA_HOME="+home, "KUBECONFIG=/dev/null")
+	cmd.Env = append(os.Environ(), "HELM_CONFIG_HOME="+home, "HELM_CACHE_HOME="+home, "HELM_DATA_HOME="+home, "KUBECONFIG="+filepath.Join(home, "none"))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
@@ -151,6 +151,24 @@ func countKinds(t *testing.T, manifests []byte) map[string]int {
 		kinds[fmt.Sprint(one["kind"])]++
 	}
 	return kinds
+}
+
+// TestHelm_asDocumented: the commands that the documents show would install something good.
+func TestHelm_asDocumented(t *testing.T) {
+	t.Parallel()
+	for _, document := range []string{"docs/deployment.md", chart + "/README.md"} {
+		line := documented(t, document, "helm install cart ")[0]
+		args := strings.Fields(strings.Replace(line, " --create-namespace", "", 1))[1:]
+		args[0] = "template"
+		manifests, errs, err := helm(t, args...)
+		if err != nil {
+			t.Errorf("%s: %v\n%s", line, err, errs)
+			continue
+		}
+		if out, status := cartCheck(t, manifests); status != 0 || !strings.Contains(out, "Middleware llm/cart: good: replicas by DNS") {
+			t.Errorf("%s: cart check = %d\n%s", line, status, out)
+		}
+	}
 }
 
 // TestHelm_refuses: values that come to nothing good are told before anything is installed.
