@@ -2,9 +2,12 @@ package replica
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -92,6 +95,8 @@ func (p *process) table() map[string]endpoint {
 		"/reset_prefix_cache": {http.MethodPost, p.resetCache},
 		"/v1/embeddings":      {http.MethodPost, p.embed},
 		"/tokenize":           {http.MethodPost, p.tokenize},
+
+		"/v1/messages/count_tokens": {http.MethodPost, p.countTokens},
 	}
 	for path, d := range generation {
 		all[path] = endpoint{http.MethodPost, func(w http.ResponseWriter, r *http.Request, x *Exchange, body []byte) {
@@ -139,7 +144,7 @@ func (p *process) embed(w http.ResponseWriter, _ *http.Request, x *Exchange, bod
 	}
 	data, tokens := []object{}, 0
 	for i, text := range inputs {
-		data = append(data, object{"index": i, "object": "embedding", "embedding": embedding(text)})
+		data = append(data, object{"index": i, "object": "embedding", "embedding": q.encoded(embedding(text))})
 		tokens += (len(text) + p.opts.CharsPerToken - 1) / p.opts.CharsPerToken
 	}
 	p.r.rec.tokens(x, []result{{usage: usage{prompt: tokens}}})
@@ -147,6 +152,34 @@ func (p *process) embed(w http.ResponseWriter, _ *http.Request, x *Exchange, bod
 		"id": "embd-" + newID(), "object": "list", "created": time.Now().Unix(), "model": q.Model, "data": data,
 		"usage": object{"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0},
 	})
+}
+
+// encoded is an embedding as the request wants it: OpenAI's SDKs ask for base64 unless told otherwise.
+func (q *request) encoded(v []float64) any {
+	if q.EncodingFormat != "base64" {
+		return v
+	}
+	var b []byte
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+// countTokens is what Anthropic's clients ask before they send a prompt.
+func (p *process) countTokens(w http.ResponseWriter, _ *http.Request, _ *Exchange, body []byte) {
+	var q request
+	var text []byte
+	err := json.Unmarshal(body, &q)
+	if err == nil {
+		text, err = chatPrompt(&q)
+	}
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, badRequest(err))
+		return
+	}
+	perToken := p.opts.CharsPerToken
+	writeJSON(w, http.StatusOK, object{"input_tokens": (len(text) + perToken - 1) / perToken})
 }
 
 // tokenize answers for a prompt or a chat; an id is a hash of the token's bytes.

@@ -36,11 +36,12 @@ type counts struct {
 // sequence is one prompt with its answer. open, next and close are called in this order by one goroutine.
 type sequence struct {
 	e      *engine
-	text   []byte // the prompt, then the answer as it grows
-	prompt int    // prompt tokens
-	want   int    // answer tokens to produce
-	cached int    // prompt tokens found in the cache, known after open
-	done   int    // answer tokens produced
+	text   []byte   // the prompt, then the answer as it grows
+	prompt int      // prompt tokens
+	want   int      // answer tokens to produce
+	cached int      // prompt tokens found in the cache, known after open
+	done   int      // answer tokens produced
+	script []string // the answer, if it is known beforehand
 
 	seed     uint64
 	hasher   hash.Hash64
@@ -55,9 +56,13 @@ func newEngine(o Options) *engine {
 }
 
 // sequence prepares a prompt; space separates prompts that must never share blocks.
-func (e *engine) sequence(space string, prompt []byte, want int) *sequence {
+func (e *engine) sequence(space string, prompt []byte, want int, p *plan) *sequence {
 	perToken := e.opts.CharsPerToken
 	s := &sequence{e: e, want: want, hasher: fnv.New64a(), admitted: make(chan struct{})}
+	if p != nil {
+		s.script = p.tokens(perToken)
+		s.want = min(want, len(s.script))
+	}
 	s.text = append(s.text, prompt...)
 	_, _ = s.hasher.Write([]byte(space)) // hashes never fail
 	s.chain()
@@ -99,7 +104,12 @@ func (s *sequence) next(ctx context.Context) (string, bool, error) {
 	if err := sleep(ctx, time.Until(due)); err != nil {
 		return "", false, err
 	}
-	token := word(s.seed, s.done, s.e.opts.CharsPerToken)
+	var token string
+	if s.script != nil {
+		token = s.script[s.done]
+	} else {
+		token = word(s.seed, s.done, s.e.opts.CharsPerToken)
+	}
 	s.text = append(s.text, token...)
 	s.done++
 	return token, true, nil

@@ -1,5 +1,7 @@
 package replica
 
+import "encoding/json"
+
 // messages is Anthropic's /v1/messages.
 var messages = dialect{
 	prompts:  func(q *request, _ int) ([][]byte, error) { return one(chatPrompt(q)) },
@@ -10,9 +12,20 @@ var messages = dialect{
 
 func messageWhole(c *call, results []result) object {
 	r := results[0]
-	m := message(c, []object{{"type": "text", "text": r.text}}, anthropicUsage(r.usage))
+	m := message(c, []object{contentBlock(c, r)}, anthropicUsage(r.usage))
 	m["stop_reason"] = stopReason(r)
 	return m
+}
+
+func contentBlock(c *call, r result) object {
+	if r.tool == "" {
+		return object{"type": "text", "text": r.text}
+	}
+	input := json.RawMessage(r.text)
+	if !json.Valid(input) {
+		input = json.RawMessage("{}") // cut off by max_tokens
+	}
+	return object{"type": "tool_use", "id": "toolu_" + c.id, "name": r.tool, "input": input}
 }
 
 type messageStream struct {
@@ -24,12 +37,20 @@ type messageStream struct {
 func (s *messageStream) open(_ int, u usage) {
 	m := message(s.c, []object{}, object{"input_tokens": u.prompt, "output_tokens": 0})
 	s.send("message_start", object{"message": m})
-	s.send("content_block_start", object{"index": 0, "content_block": object{"type": "text", "text": ""}})
+	first := result{}
+	if s.c.plan != nil {
+		first.tool = s.c.plan.tool
+	}
+	s.send("content_block_start", object{"index": 0, "content_block": contentBlock(s.c, first)})
 	s.send("ping", object{})
 }
 
 func (s *messageStream) token(_ int, text string) {
-	s.send("content_block_delta", object{"index": 0, "delta": object{"type": "text_delta", "text": text}})
+	delta := object{"type": "text_delta", "text": text}
+	if s.c.calls() {
+		delta = object{"type": "input_json_delta", "partial_json": text}
+	}
+	s.send("content_block_delta", object{"index": 0, "delta": delta})
 }
 
 func (s *messageStream) end(r result) {
@@ -63,8 +84,11 @@ func anthropicUsage(u usage) object {
 }
 
 func stopReason(r result) string {
-	if r.length {
+	switch {
+	case r.length:
 		return "max_tokens"
+	case r.tool != "":
+		return "tool_use"
 	}
 	return "end_turn"
 }

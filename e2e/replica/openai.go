@@ -24,11 +24,22 @@ func chatWhole(c *call, results []result) object {
 		"id": "chatcmpl-" + c.id, "object": "chat.completion", "created": c.created, "model": c.Model,
 		"choices": []object{{
 			"index": 0, "logprobs": nil, "finish_reason": finishReason(r),
-			"message": object{"role": "assistant", "content": r.text, "tool_calls": []object{}},
+			"message": chatMessage(c, r),
 		}},
 		"usage": openAIUsage(r.usage),
 	}
 }
+
+func chatMessage(c *call, r result) object {
+	if r.tool == "" {
+		return object{"role": "assistant", "content": r.text, "tool_calls": []object{}}
+	}
+	return object{"role": "assistant", "content": nil, "tool_calls": []object{{
+		"id": toolCallID(c), "type": "function", "function": object{"name": r.tool, "arguments": r.text},
+	}}}
+}
+
+func toolCallID(c *call) string { return "chatcmpl-tool-" + c.id }
 
 type chatStream struct {
 	c   *call
@@ -37,9 +48,22 @@ type chatStream struct {
 
 func (s *chatStream) open(int, usage) {
 	s.chunk(object{"role": "assistant", "content": ""}, nil)
+	if s.c.calls() {
+		s.toolCall(object{
+			"index": 0, "id": toolCallID(s.c), "type": "function", "function": object{"name": s.c.plan.tool, "arguments": ""},
+		})
+	}
 }
 
-func (s *chatStream) token(_ int, text string) { s.chunk(object{"content": text}, nil) }
+func (s *chatStream) token(_ int, text string) {
+	if s.c.calls() {
+		s.toolCall(object{"index": 0, "function": object{"arguments": text}})
+		return
+	}
+	s.chunk(object{"content": text}, nil)
+}
+
+func (s *chatStream) toolCall(call object) { s.chunk(object{"tool_calls": []object{call}}, nil) }
 
 func (s *chatStream) end(r result) { s.chunk(object{}, finishReason(r)) }
 
@@ -119,8 +143,11 @@ func openAIUsage(u usage) object {
 }
 
 func finishReason(r result) string {
-	if r.length {
+	switch {
+	case r.length:
 		return "length"
+	case r.tool != "":
+		return "tool_calls"
 	}
 	return "stop"
 }

@@ -25,6 +25,13 @@ type request struct {
 	Instructions json.RawMessage `json:"instructions"`
 	Input        json.RawMessage `json:"input"`
 	Prompt       json.RawMessage `json:"prompt"`
+
+	ToolChoice     json.RawMessage `json:"tool_choice"`
+	ResponseFormat json.RawMessage `json:"response_format"`
+	Text           json.RawMessage `json:"text"`
+	OutputConfig   json.RawMessage `json:"output_config"`
+
+	EncodingFormat string `json:"encoding_format"`
 }
 
 // call is a request made ready to be run: one sequence for each prompt.
@@ -32,6 +39,7 @@ type call struct {
 	request
 	id      string
 	created int64 // Unix seconds
+	plan    *plan // nil: any words
 	seqs    []*sequence
 }
 
@@ -40,7 +48,8 @@ type result struct {
 	index  int
 	text   string
 	usage  usage
-	length bool // the answer ended at the length that was asked for
+	length bool   // the answer ended at the length that was asked for
+	tool   string // whose arguments the text is, "" for plain text
 }
 
 // usage counts tokens.
@@ -75,12 +84,15 @@ func (e *engine) parse(d *dialect, body []byte) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.plan, err = planned(&c.request); err != nil {
+		return nil, err
+	}
 	if c.Model == "" {
 		c.Model = e.opts.defaultModel()
 	}
 	space := c.Model + "\x00" + c.CacheSalt + "\x00"
 	for _, p := range prompts {
-		s := e.sequence(space, p, want)
+		s := e.sequence(space, p, want, c.plan)
 		if !s.fits() {
 			return nil, errTooLong
 		}
@@ -90,9 +102,15 @@ func (e *engine) parse(d *dialect, body []byte) (*call, error) {
 	return c, nil
 }
 
-// limited tells whether the request set the length of its answer.
-func (c *call) limited() bool {
+// limited tells whether the answer of a sequence ends at the length that the request set.
+func (c *call) limited(s *sequence) bool {
+	if c.plan != nil {
+		return s.want < len(s.script)
+	}
 	return c.MaxTokens != nil || c.MaxCompletionTokens != nil || c.MaxOutputTokens != nil
 }
 
 func (c *call) wantsUsage() bool { return c.StreamOptions != nil && c.StreamOptions.IncludeUsage }
+
+// calls tells whether the answer is a call of a tool.
+func (c *call) calls() bool { return c.plan != nil && c.plan.tool != "" }

@@ -19,15 +19,26 @@ func (s *responseStream) open(int, usage) {
 	s.send("response.created", object{"response": response(s.c, "in_progress", nil)})
 	s.send("response.in_progress", object{"response": response(s.c, "in_progress", nil)})
 	s.send("response.output_item.added", object{"item": outputItem(s.c, "in_progress", nil)})
-	s.send("response.content_part.added", object{"content_index": 0, "part": outputPart("")})
+	if !s.c.calls() {
+		s.send("response.content_part.added", object{"content_index": 0, "part": outputPart("")})
+	}
 }
 
 func (s *responseStream) token(_ int, text string) {
+	if s.c.calls() {
+		s.send("response.function_call_arguments.delta", object{"delta": text})
+		return
+	}
 	s.send("response.output_text.delta", object{"content_index": 0, "delta": text, "logprobs": []object{}})
 }
 
 func (s *responseStream) end(r result) {
 	s.last = r
+	if r.tool != "" {
+		s.send("response.function_call_arguments.done", object{"name": r.tool, "arguments": r.text})
+		s.send("response.output_item.done", object{"item": outputItem(s.c, "completed", &r)})
+		return
+	}
 	s.send("response.output_text.done", object{"content_index": 0, "text": r.text, "logprobs": []object{}})
 	s.send("response.content_part.done", object{"content_index": 0, "part": outputPart(r.text)})
 	s.send("response.output_item.done", object{"item": outputItem(s.c, "completed", &r)})
@@ -42,7 +53,7 @@ func (s *responseStream) send(kind string, payload object) {
 	payload["sequence_number"] = s.n
 	if payload["response"] == nil {
 		payload["output_index"] = 0
-		payload["item_id"] = "msg_" + s.c.id
+		payload["item_id"] = itemID(s.c)
 	}
 	s.n++
 	s.out.send(kind, payload)
@@ -67,12 +78,30 @@ func response(c *call, status string, r *result) object {
 	return o
 }
 
+func itemID(c *call) string {
+	if c.calls() {
+		return "fc_" + c.id
+	}
+	return "msg_" + c.id
+}
+
+// outputItem is a message, or the call of a tool; r is nil at its beginning.
 func outputItem(c *call, status string, r *result) object {
+	if c.calls() {
+		arguments := ""
+		if r != nil {
+			arguments = r.text
+		}
+		return object{
+			"id": itemID(c), "type": "function_call", "call_id": "call_" + c.id, "name": c.plan.tool, "arguments": arguments,
+			"status": status,
+		}
+	}
 	content := []object{}
 	if r != nil {
 		content = append(content, outputPart(r.text))
 	}
-	return object{"id": "msg_" + c.id, "type": "message", "role": "assistant", "status": status, "content": content}
+	return object{"id": itemID(c), "type": "message", "role": "assistant", "status": status, "content": content}
 }
 
 func outputPart(text string) object {

@@ -78,7 +78,10 @@ func (c *call) answer(ctx context.Context, index int, s *sequence, script transc
 	var text strings.Builder
 	for {
 		token, more, err := s.next(ctx)
-		r := result{index: index, text: text.String(), usage: s.usage(), length: c.limited()}
+		r := result{index: index, text: text.String(), usage: s.usage(), length: c.limited(s)}
+		if c.plan != nil {
+			r.tool = c.plan.tool
+		}
 		if err != nil {
 			return r, err
 		}
