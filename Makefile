@@ -85,11 +85,15 @@ packaging: traefik $(BIN)/helm $(BIN)/hadolint ## image, Compose files, Helm cha
 
 E2E_TEST := $(GO) -C e2e test -json -count=1 -timeout 5m $(RUN_FLAG)
 
-.PHONY: e2e e2e-support e2e-programs catalog
-e2e: e2e-programs $(if $(ENGINE),,catalog e2e-support) $(addprefix e2e-,$(ENGINES)) ## the end-to-end tests on each engine, or on ENGINE
+.PHONY: e2e e2e-support e2e-programs catalog clients
+e2e: e2e-programs $(if $(ENGINE),,catalog e2e-support clients) $(addprefix e2e-,$(ENGINES)) ## the end-to-end tests on each engine, or on ENGINE
 e2e-programs:
 	@for p in prometheus promtool chromium; do \
 	  command -v $$p >/dev/null || echo "  no $$p on the PATH: its tests are skipped (Debian: apt-get install prometheus chromium)"; done
+	@command -v node npm >/dev/null && node -e 'process.exit(Number(process.versions.node.split(".")[0] < 20))' || \
+	  echo "  no Node 20 or later with npm on the PATH: the tests of the SDKs for Node are skipped"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  echo "  $(PYTHON) is older than 3.11: the tests of the SDKs for Python are skipped"
 e2e-support: $(BIN)/phase
 	@$(TESTS) 'e2e support' -- $(E2E_TEST) $(RACE) $$(bash tools/e2e-packages other)
 e2e-traefik: traefik
@@ -97,6 +101,8 @@ e2e-traefik: traefik
 e2e-%: $(BIN)/phase
 	@$(TESTS) 'e2e $*' -- env ENGINE=$* $(E2E_TEST) -p 1 $(if $(filter compiled,$*),$(RACE)) \
 	  $$(bash tools/e2e-packages engine)
+clients: $(BIN)/phase traefik ## the official SDKs for Python and Node through Traefik and CART
+	@$(TESTS) clients -- $(E2E_TEST) ./clients
 catalog: $(BIN)/phase ## what Traefik's plugin catalogue checks
 	@$(TESTS) catalog -- $(E2E_TEST) ./catalog
 

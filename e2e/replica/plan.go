@@ -248,7 +248,7 @@ func (s *schema) plainValue(root *schema, depth int) any {
 		return out
 	case kind == "integer" || kind == "number":
 		if s.Minimum != nil {
-			return *s.Minimum
+			return max(*s.Minimum, 7)
 		}
 		return 7
 	case kind == "boolean":

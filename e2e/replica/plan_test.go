@@ -55,10 +55,10 @@ var asked = []struct {
 }
 
 const (
-	level = `{"type":"object","properties":{"level":{"type":"integer","minimum":3},"unit":{"enum":["dB"]},` +
+	level = `{"type":"object","properties":{"level":{"type":"integer","minimum":9},"unit":{"enum":["dB"]},` +
 		`"room":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/Room"}]},"tags":{"type":"array","items":{"type":"boolean"},"minItems":2}},` +
 		`"$defs":{"Room":{"type":"object","properties":{"size":{"const":9}}}}}`
-	levelSample = `{"level":3,"room":{"size":9},"tags":[true,true],"unit":"dB"}`
+	levelSample = `{"level":9,"room":{"size":9},"tags":[true,true],"unit":"dB"}`
 )
 
 func TestPlan(t *testing.T) {

@@ -3,6 +3,7 @@ package replica
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"time"
 )
 
@@ -87,6 +88,9 @@ func (e *engine) parse(d *dialect, body []byte) (*call, error) {
 	if c.plan, err = planned(&c.request); err != nil {
 		return nil, err
 	}
+	if c.plan != nil && !c.setsLength() {
+		want = math.MaxInt // all that is planned
+	}
 	if c.Model == "" {
 		c.Model = e.opts.defaultModel()
 	}
@@ -107,6 +111,10 @@ func (c *call) limited(s *sequence) bool {
 	if c.plan != nil {
 		return s.want < len(s.script)
 	}
+	return c.setsLength()
+}
+
+func (c *call) setsLength() bool {
 	return c.MaxTokens != nil || c.MaxCompletionTokens != nil || c.MaxOutputTokens != nil
 }
 

@@ -1,0 +1,182 @@
+package clients
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cart-llm/cart/e2e/engine"
+	"github.com/cart-llm/cart/e2e/replica"
+	"github.com/cart-llm/cart/e2e/traefik"
+)
+
+// model is what all replicas serve.
+const model = "sim"
+
+// pool is a middleware of its own, for one kind of story.
+type pool struct {
+	replicas int
+	options  replica.Options
+	config   engine.Config // merged over what all have in common
+}
+
+// pools are by the first part of their routers' paths: http://127.0.0.1:PORT/main/v1/... .
+var pools = map[string]pool{
+	// Nothing goes wrong here.
+	"main": {replicas: 3, options: replica.Options{CacheTokens: 4 << 20}, config: engine.Config{"maxLoad": 50}},
+	// Answers take so long that clients give up.
+	"slow": {replicas: 2, options: replica.Options{DecodeRate: 10}, config: engine.Config{"maxLoad": 50}},
+	// The replicas fail on command.
+	"faulty": {replicas: 2},
+	// There is place for one.
+	"full": {replicas: 1, options: replica.Options{DecodeRate: 10}, config: engine.Config{"maxLoad": 1}},
+	// What CART itself refuses, or does not wait for.
+	"small": {replicas: 1, config: engine.Config{"proxy": engine.Config{"maxBodyBytes": 4096}}},
+	"picky": {replicas: 1, config: engine.Config{"proxy": engine.Config{"remoteMediaUrlPolicy": 400}}},
+	"hasty": {replicas: 1, config: engine.Config{"proxy": engine.Config{"firstByteTimeout": "300ms"}}},
+	"empty": {},
+}
+
+// lab is an official Traefik with all pools.
+type lab struct {
+	t        *testing.T
+	traefik  *engine.Official
+	replicas map[string]*replica.Replica // by address
+	pools    map[string]poolAddress
+	dir      string
+}
+
+// poolAddress is what the tests in other languages have to know of a pool.
+type poolAddress struct {
+	URL      string   `json:"url"`
+	Replicas []string `json:"replicas"`
+}
+
+func startLab(t *testing.T) *lab {
+	t.Helper()
+	l := &lab{t: t, replicas: map[string]*replica.Replica{}, pools: map[string]poolAddress{}, dir: t.TempDir()}
+	l.traefik = engine.StartOfficial(t, nil, 0)
+	for name, p := range pools {
+		l.startPool(name, p)
+	}
+	l.configure()
+	l.write()
+	return l
+}
+
+func (l *lab) startPool(name string, p pool) {
+	l.t.Helper()
+	address := poolAddress{URL: l.traefik.URL() + "/" + name, Replicas: []string{}}
+	p.options.Models = []string{model}
+	for i := 0; i < p.replicas; i++ {
+		one, err := replica.Start(p.options)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.t.Cleanup(one.Kill)
+		l.replicas[one.URL()] = one
+		address.Replicas = append(address.Replicas, one.URL())
+	}
+	l.pools[name] = address
+}
+
+// configure gives each pool a router, which takes the pool's name off the path.
+func (l *lab) configure() {
+	l.t.Helper()
+	routers, middlewares := map[string]any{}, map[string]any{}
+	for name, p := range pools {
+		workers := []any{}
+		for _, url := range l.pools[name].Replicas {
+			workers = append(workers, engine.Config{"url": url})
+		}
+		config := engine.Merged(engine.Config{
+			"workers": workers, "logLevel": "error", "health": engine.Config{"interval": "1s"},
+			"proxy": engine.Config{"addDecisionHeaders": true, "initialBackoff": "10ms"},
+		}, p.config)
+		middlewares[name] = map[string]any{"plugin": map[string]any{traefik.Alias: config}}
+		middlewares["strip-"+name] = map[string]any{"stripPrefix": map[string]any{"prefixes": []string{"/" + name}}}
+		routers[name] = map[string]any{
+			"rule": "PathPrefix(`/" + name + "`)", "entryPoints": []string{traefik.EntryPoint},
+			"middlewares": []string{"strip-" + name, name}, "service": "noop@internal",
+		}
+	}
+	dynamic := map[string]any{"http": map[string]any{"routers": routers, "middlewares": middlewares}}
+	if err := l.traefik.Write("clients.yml", dynamic); err != nil {
+		l.t.Fatal(err)
+	}
+	if err := l.traefik.WaitApplied(l.t.Context()); err != nil {
+		l.t.Fatal(err)
+	}
+	for name := range pools {
+		if why := l.traefik.MiddlewareError(name); why != "" {
+			l.t.Fatalf("the middleware %s cannot be built: %s", name, why)
+		}
+	}
+}
+
+func (l *lab) labFile() string  { return filepath.Join(l.dir, "lab.json") }
+func (l *lab) sentFile() string { return filepath.Join(l.dir, "sent.jsonl") }
+
+// write tells the tests in other languages where everything is.
+func (l *lab) write() {
+	l.t.Helper()
+	content, err := json.Marshal(map[string]any{"model": model, "pools": l.pools, "sent": l.sentFile()})
+	if err == nil {
+		err = os.WriteFile(l.labFile(), content, 0o644)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// checkIdle waits until neither CART nor a replica counts a request any more.
+func (l *lab) checkIdle(t *testing.T) {
+	t.Helper()
+	for name := range pools {
+		for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			err := l.idle(name)
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Error(err)
+				break
+			}
+		}
+	}
+}
+
+func (l *lab) idle(name string) error {
+	resp, err := l.traefik.Client().Get(l.pools[name].URL + "/workers")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var state struct {
+		Workers []struct {
+			URL  string `json:"url"`
+			Load int    `json:"load"`
+		} `json:"workers"`
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &state); err != nil || resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET /%s/workers = %s %s, %w", name, resp.Status, text, err)
+	}
+	if len(state.Workers) != len(l.pools[name].Replicas) {
+		return fmt.Errorf("pool %s: %d workers, want %d", name, len(state.Workers), len(l.pools[name].Replicas))
+	}
+	for _, w := range state.Workers {
+		if running := l.replicas[w.URL].Running(); w.Load != 0 || running != 0 {
+			return fmt.Errorf("pool %s: %s has load %d in CART and %d requests running, want none", name, w.URL, w.Load, running)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,9 @@
+import lab
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _close_clients():
+    yield
+    while lab.opened:
+        lab.opened.pop().close()
