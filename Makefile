@@ -102,7 +102,7 @@ e2e-%: $(BIN)/phase
 	@$(TESTS) 'e2e $*' -- env ENGINE=$* $(E2E_TEST) -p 1 $(if $(filter compiled,$*),$(RACE)) \
 	  $$(bash tools/e2e-packages engine)
 clients: $(BIN)/phase traefik ## the official SDKs for Python and Node through Traefik and CART
-	@$(TESTS) clients -- $(E2E_TEST) ./clients
+	@$(TESTS) clients -- $(E2E_TEST) -skip '^TestReal' ./clients
 catalog: $(BIN)/phase ## what Traefik's plugin catalogue checks
 	@$(TESTS) catalog -- $(E2E_TEST) ./catalog
 
@@ -162,6 +162,13 @@ demo: ## Traefik with CART before simulated replicas, explained as it runs (KEEP
 .PHONY: dist
 dist: ## a release in dist/: the plugin laid out for plugins-local, as tar.gz and zip, with checksums (VERSION=v1.2.3)
 	@$(GO) -C tools run ./dist -root .. -version '$(VERSION)' -o $(CURDIR)/dist
+
+.PHONY: clients-real load
+clients-real: $(BIN)/phase traefik ## the official SDKs with llama.cpp behind CART in place of simulated replicas
+	@$(TESTS) clients-real -- $(GO) -C e2e test -json -count=1 -timeout 10m -run TestReal ./clients
+load: traefik ## load on the demo from AIPerf, as docs/load-testing.md tells (fetches 900 MB of Python packages)
+	@mkdir -p $(BIN) && $(GO) -C e2e build -o $(BIN)/demo ./demo
+	@bash e2e/clients/load/load.sh $(BIN)/demo $(CACHE)/load
 
 .PHONY: cart settings screenshots
 cart: ## build .cache/bin/cart, which checks and migrates configurations

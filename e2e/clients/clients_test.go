@@ -19,7 +19,7 @@ func TestNode(t *testing.T) { testSuite(t, node) }
 func testSuite(t *testing.T, s suite) {
 	t.Parallel()
 	s.require(t)
-	installed := s.install(t)
+	installed := install(t, s.language)
 	l := startLab(t)
 	report(t, s.run(t, l, installed))
 	t.Run("counters return to zero", l.checkIdle)

@@ -15,7 +15,7 @@ import (
 	"github.com/cart-llm/cart/e2e/traefik"
 )
 
-// model is what all replicas serve.
+// model is what all simulated replicas serve.
 const model = "sim"
 
 // pool is a middleware of its own, for one kind of story.
@@ -28,7 +28,7 @@ type pool struct {
 // pools are by the first part of their routers' paths: http://127.0.0.1:PORT/main/v1/... .
 var pools = map[string]pool{
 	// Nothing goes wrong here.
-	"main": {replicas: 3, options: replica.Options{CacheTokens: 4 << 20}, config: engine.Config{"maxLoad": 50}},
+	"main": {replicas: 3, options: replica.Options{CacheTokens: 2 << 20}, config: engine.Config{"maxLoad": 50}},
 	// Answers take so long that clients give up.
 	"slow": {replicas: 2, options: replica.Options{DecodeRate: 10}, config: engine.Config{"maxLoad": 50}},
 	// The replicas fail on command.
@@ -42,11 +42,11 @@ var pools = map[string]pool{
 	"empty": {},
 }
 
-// lab is an official Traefik with all pools.
+// lab is an official Traefik with some pools.
 type lab struct {
 	t        *testing.T
 	traefik  *engine.Official
-	replicas map[string]*replica.Replica // by address
+	replicas map[string]*replica.Replica // the simulated ones, by address
 	pools    map[string]poolAddress
 	dir      string
 }
@@ -57,21 +57,31 @@ type poolAddress struct {
 	Replicas []string `json:"replicas"`
 }
 
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	return &lab{
+		t: t, traefik: engine.StartOfficial(t, nil, 0), replicas: map[string]*replica.Replica{}, pools: map[string]poolAddress{},
+		dir: t.TempDir(),
+	}
+}
+
+// startLab runs all pools of simulated replicas.
 func startLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{t: t, replicas: map[string]*replica.Replica{}, pools: map[string]poolAddress{}, dir: t.TempDir()}
-	l.traefik = engine.StartOfficial(t, nil, 0)
+	l := newLab(t)
+	configs := map[string]engine.Config{}
 	for name, p := range pools {
 		l.startPool(name, p)
+		configs[name] = p.config
 	}
-	l.configure()
-	l.write()
+	l.configure(configs)
+	l.write(model)
 	return l
 }
 
 func (l *lab) startPool(name string, p pool) {
 	l.t.Helper()
-	address := poolAddress{URL: l.traefik.URL() + "/" + name, Replicas: []string{}}
+	urls := []string{}
 	p.options.Models = []string{model}
 	for i := 0; i < p.replicas; i++ {
 		one, err := replica.Start(p.options)
@@ -80,24 +90,29 @@ func (l *lab) startPool(name string, p pool) {
 		}
 		l.t.Cleanup(one.Kill)
 		l.replicas[one.URL()] = one
-		address.Replicas = append(address.Replicas, one.URL())
+		urls = append(urls, one.URL())
 	}
-	l.pools[name] = address
+	l.addPool(name, urls)
 }
 
-// configure gives each pool a router, which takes the pool's name off the path.
-func (l *lab) configure() {
+func (l *lab) addPool(name string, replicas []string) {
+	l.pools[name] = poolAddress{URL: l.traefik.URL() + "/" + name, Replicas: replicas}
+}
+
+// configure gives each pool a router, which takes the pool's name off the path. The configurations are merged over what all
+// have in common.
+func (l *lab) configure(configs map[string]engine.Config) {
 	l.t.Helper()
 	routers, middlewares := map[string]any{}, map[string]any{}
-	for name, p := range pools {
+	for name, config := range configs {
 		workers := []any{}
 		for _, url := range l.pools[name].Replicas {
 			workers = append(workers, engine.Config{"url": url})
 		}
-		config := engine.Merged(engine.Config{
+		config = engine.Merged(engine.Config{
 			"workers": workers, "logLevel": "error", "health": engine.Config{"interval": "1s"},
 			"proxy": engine.Config{"addDecisionHeaders": true, "initialBackoff": "10ms"},
-		}, p.config)
+		}, config)
 		middlewares[name] = map[string]any{"plugin": map[string]any{traefik.Alias: config}}
 		middlewares["strip-"+name] = map[string]any{"stripPrefix": map[string]any{"prefixes": []string{"/" + name}}}
 		routers[name] = map[string]any{
@@ -112,7 +127,7 @@ func (l *lab) configure() {
 	if err := l.traefik.WaitApplied(l.t.Context()); err != nil {
 		l.t.Fatal(err)
 	}
-	for name := range pools {
+	for name := range configs {
 		if why := l.traefik.MiddlewareError(name); why != "" {
 			l.t.Fatalf("the middleware %s cannot be built: %s", name, why)
 		}
@@ -123,7 +138,7 @@ func (l *lab) labFile() string  { return filepath.Join(l.dir, "lab.json") }
 func (l *lab) sentFile() string { return filepath.Join(l.dir, "sent.jsonl") }
 
 // write tells the tests in other languages where everything is.
-func (l *lab) write() {
+func (l *lab) write(model string) {
 	l.t.Helper()
 	content, err := json.Marshal(map[string]any{"model": model, "pools": l.pools, "sent": l.sentFile()})
 	if err == nil {
@@ -137,7 +152,7 @@ func (l *lab) write() {
 // checkIdle waits until neither CART nor a replica counts a request any more.
 func (l *lab) checkIdle(t *testing.T) {
 	t.Helper()
-	for name := range pools {
+	for name := range l.pools {
 		for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			err := l.idle(name)
 			if err == nil {
@@ -174,7 +189,11 @@ func (l *lab) idle(name string) error {
 		return fmt.Errorf("pool %s: %d workers, want %d", name, len(state.Workers), len(l.pools[name].Replicas))
 	}
 	for _, w := range state.Workers {
-		if running := l.replicas[w.URL].Running(); w.Load != 0 || running != 0 {
+		running := 0
+		if one := l.replicas[w.URL]; one != nil {
+			running = one.Running()
+		}
+		if w.Load != 0 || running != 0 {
 			return fmt.Errorf("pool %s: %s has load %d in CART and %d requests running, want none", name, w.URL, w.Load, running)
 		}
 	}

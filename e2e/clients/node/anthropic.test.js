@@ -127,7 +127,7 @@ describe('anthropic', () => {
     assert.deepEqual(answer.parsed_output, { floors: 7, sold: true });
   });
 
-  for (const size of [1_000, 2_000_000]) {
+  for (const size of [1_000, 700_000]) {
     test(`vision with ${size} bytes`, async () => {
       const source = { type: 'base64', media_type: 'image/png', data: randomBytes(size).toString('base64') };
       const answer = await client.messages.create({

@@ -124,7 +124,7 @@ describe('openai', () => {
     assert.equal(house.floors, 7);
   });
 
-  for (const size of [1_000, 2_000_000]) {
+  for (const size of [1_000, 700_000]) {
     test(`vision data URL of ${size} bytes`, async () => {
       const url = 'data:image/png;base64,' + randomBytes(size).toString('base64');
       const content = [{ type: 'text', text: 'What is this?' }, { type: 'image_url', image_url: { url } }];
