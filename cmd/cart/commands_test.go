@@ -17,6 +17,9 @@ var shown = []struct {
 }{
 	{"make demo", "e2e/demo/demo_test.go", "func Test"},
 	{"make test", ".ci/run", "make test"},
+	{"make load", "", "fetches 900 MB; gives a verdict by itself"},
+	{"pip install aiperf", "", "part of make load"},
+	{"aiperf profile", "e2e/clients/load/load.sh", "--prompt-prefix-pool-size 32 --prompt-prefix-length 3000 --prompt-input-tokens-mean 200"},
 	{"cart check", "cmd/cart/check_test.go", `"check"`},
 	{"kubectl get middlewares -A -o yaml | cart check -", "cmd/cart/check_test.go", `"check", "-"`},
 	{"cart migrate", "cmd/cart/migrate_test.go", `"migrate"`},

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Puts load from AIPerf, a public tool, on the demo: once through round-robin, once through CART, each from empty caches.
-# Usage: load.sh DEMO FOLDER, the demo's binary and where AIPerf's reports go. It fails if a request does.
+# Usage: load.sh DEMO FOLDER, the demo's binary and where AIPerf's reports go. It fails if a request does, or if CART finds
+# no more in the caches than round-robin.
 set -euo pipefail
 demo=$1
 out=$2
@@ -32,12 +33,12 @@ forget() { # every replica's cache
   done
 }
 
-profile() { # NAME URL: 16 system prompts, shared by 48 conversations of 4 turns, 12 at a time
+profile() { # NAME URL: 32 system prompts, shared by 64 conversations of 4 turns, 12 at a time
   forget
   "$python" -c 'import sys; from aiperf.cli import app; sys.exit(app())' profile \
     --model demo --url "$2" --endpoint-type chat --streaming --tokenizer "$out/tokenizer" \
-    --concurrency 12 --conversation-num 48 --conversation-turn-mean 4 --conversation-turn-stddev 0 \
-    --prompt-prefix-pool-size 16 --prompt-prefix-length 2000 --prompt-input-tokens-mean 200 --prompt-output-tokens-mean 16 \
+    --concurrency 12 --conversation-num 64 --conversation-turn-mean 4 --conversation-turn-stddev 0 \
+    --prompt-prefix-pool-size 32 --prompt-prefix-length 3000 --prompt-input-tokens-mean 200 --prompt-output-tokens-mean 16 \
     --random-seed 1 --ui none --no-server-metrics --no-gpu-telemetry --output-artifact-dir "$out/$1" >"$out/$1.log" 2>&1 ||
     { tail -n 40 "$out/$1.log"; exit 1; }
 }
