@@ -35,7 +35,14 @@ func stageOf(t *testing.T) (*stage, *replica.Replica) {
 		resp.Header.Set("X-Routed-Peer", r.URL())
 		return nil
 	}
-	front := httptest.NewServer(proxy)
+	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		// Else the server closes the request's body when the answer begins, and the transport, which may still look for its end,
+		// gives the connection up.
+		if err := http.NewResponseController(rw).EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		proxy.ServeHTTP(rw, req)
+	}))
 	front.Config.ErrorLog = nil
 	t.Cleanup(func() {
 		front.Close()
