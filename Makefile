@@ -15,6 +15,7 @@ COUNT    ?= 6
 OLD      ?= HEAD
 BENCH    ?=
 VERSION  ?= $(shell git describe --tags --match 'v*' --always 2>/dev/null)
+REPLAY   ?=
 
 MODULE  := github.com/cart-llm/cart
 ENGINES := $(or $(ENGINE),compiled yaegi traefik)
@@ -137,6 +138,10 @@ bench-yaegi: $(BIN)/yaegi gopath ## micro-benchmarks, interpreted
 	@GOPATH=$(GOPATHS) $(BIN)/yaegi test -run '^$$' -bench '$(or $(RUN),.)' -benchmem $(MODULE)
 bench-cmp: $(BIN)/benchstat ## micro-benchmarks of the commit OLD against the working tree
 	@bash tools/bench-cmp '$(OLD)' '$(or $(RUN),.)' '$(COUNT)' $(CACHE)/bench $(BIN)/benchstat
+
+.PHONY: replay
+replay: ## recorded request traces through CART's policies to modelled replicas, as Markdown (REPLAY='-seeds 1 -only conversation')
+	@cd e2e && $(GO) run ./replay $(REPLAY)
 
 .PHONY: cases
 cases: traefik ## the public cases by id on each engine, or on ENGINE (RUN=regexp of ids, FULL=1: no wait scaled down)

@@ -7,7 +7,12 @@ type policy func(cs []candidate, in *prompt) (index int, why string)
 type candidate struct {
 	replica *replica
 	load    int // requests in flight plus the replica's loadPenalty
-	matched int // known length of the prompt on this replica, in characters; told only of the longest match there is
+	matched int // known length of the prompt on this replica, in characters
+
+	// For the policy cost.
+	queue   int    // characters of prompts sent to it whose answers have not begun, less what was known there
+	waiting int    // how many of its requests these are
+	seat    uint64 // hash of the replica's address
 }
 
 // prompt is what a policy knows of a request, and the numbers it goes by.
@@ -20,11 +25,18 @@ type prompt struct {
 	least   int // index of the least loaded candidate, one of them by chance
 	holder  int // index of the least loaded of those with the longest match, likewise; without a match it means nothing
 	matched int // length of that match in characters; 0 = there is none
+
+	// For the policy cost.
+	holders int    // candidates with that match
+	heat    int    // how popular it is: requests of late, times heatUnit
+	waiting int    // sum over the candidates
+	place   uint32 // hash of how a new conversation begins; 0 = it is none
 }
 
 // The policies by their configuration name.
 const (
 	policyThreshold  = "threshold"
+	policyCost       = "cost"
 	policyLeastLoad  = "leastLoad"
 	policyRoundRobin = "roundRobin"
 	policyRandom     = "random"
@@ -33,8 +45,9 @@ const (
 // Reasons of a decision. One of them is logged, counted and, if asked for, sent with every answer.
 const (
 	reasonHit         = "cache_hit"      // the holder of the longest match
-	reasonOverloaded  = "hit_overloaded" // there was one, but it is too busy: least load
-	reasonMiss        = "miss"           // no good match: least load
+	reasonOverloaded  = "hit_overloaded" // there was one, but it is too busy: least load, or least cost
+	reasonMiss        = "miss"           // no good match: least load, or least cost
+	reasonPlaced      = "placed"         // policy cost: nothing known that is its own, by the hash of its beginning
 	reasonNoText      = "empty_text"     // no prompt made out: least load
 	reasonOnlyOne     = "only_one"       // no choice
 	reasonRetry       = "retry"          // another replica failed before
@@ -42,14 +55,16 @@ const (
 	reasonLeastLoad   = "least_load"     // policy leastLoad
 	reasonRoundRobin  = "round_robin"    // policy roundRobin
 	reasonRandom      = "random"         // policy random
+	reasonShadow      = "shadow"         // the policy only watches: least load
 )
 
 // allReasons lists them: each has a series in /metrics from the start, so that its first count is seen to rise.
 var allReasons = []string{reasonHit, reasonOverloaded, reasonMiss, reasonNoText, reasonOnlyOne, reasonRetry, reasonPassthrough,
-	reasonLeastLoad, reasonRoundRobin, reasonRandom}
+	reasonLeastLoad, reasonRoundRobin, reasonRandom, reasonPlaced, reasonShadow}
 
 var policies = map[string]policy{
 	policyThreshold:  threshold,
+	policyCost:       cost,
 	policyLeastLoad:  leastLoadOnly,
 	policyRoundRobin: roundRobin,
 	policyRandom:     random,

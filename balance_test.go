@@ -35,6 +35,14 @@ func weigh(cs []candidate, in *prompt) *prompt {
 		}
 	}
 	in.holder = leastLoad(cs, in.draw, in.matched)
+	in.holders = 0
+	in.waiting = 0
+	for i := range cs {
+		in.waiting += cs[i].waiting
+		if in.matched > 0 && cs[i].matched == in.matched {
+			in.holders++
+		}
+	}
 	return in
 }
 
@@ -143,7 +151,7 @@ func TestPolicies_otherThanThreshold(t *testing.T) {
 }
 
 func TestPolicies_everyNameOfTheConfigurationHasOne(t *testing.T) {
-	for _, name := range []string{policyThreshold, policyLeastLoad, policyRoundRobin, policyRandom} {
+	for _, name := range []string{policyThreshold, policyCost, policyLeastLoad, policyRoundRobin, policyRandom} {
 		c := CreateConfig()
 		c.Policy = name
 		set, err := validate(c)

@@ -41,9 +41,10 @@ func chatOf(size, n int) []byte {
 	return body
 }
 
-func benchPool(b testing.TB, replicas int) (*pool, *handler) {
+func benchPool(b testing.TB, replicas int, policy string) (*pool, *handler) {
 	b.Helper()
 	c := CreateConfig()
+	c.Policy = policy
 	c.Health.Interval = "0"
 	c.MaxLoad = "1000"
 	for i := 0; i < replicas; i++ {
@@ -70,14 +71,21 @@ func BenchmarkKey(b *testing.B) {
 }
 
 func BenchmarkDecision(b *testing.B) {
-	for _, size := range []int{1 << 10, 32 << 10, 128 << 10} {
-		_, h := benchPool(b, 8)
-		body := string(chatOf(size, 1))
-		b.Run("body="+strconv.Itoa(size), func(b *testing.B) {
-			for i := 0; i < b.N; i++ {
-				decide(h, body)
+	for _, row := range []struct{ policy, answer string }{
+		{policyThreshold, "streamed"}, {policyCost, "streamed"}, {policyCost, "whole"},
+	} {
+		for _, size := range []int{1 << 10, 32 << 10, 128 << 10} {
+			_, h := benchPool(b, 8, row.policy)
+			body := string(chatOf(size, 1))
+			if row.answer == "streamed" {
+				body = strings.Replace(body, `"stream":false`, streamOn, 1)
 			}
-		})
+			b.Run("policy="+row.policy+"/answer="+row.answer+"/body="+strconv.Itoa(size), func(b *testing.B) {
+				for i := 0; i < b.N; i++ {
+					decide(h, body)
+				}
+			})
+		}
 	}
 }
 
@@ -97,18 +105,20 @@ func decide(h *handler, body string) {
 
 // BenchmarkReplicas is the decision on growing conversations by the number of replicas, of which each holds the system prompt.
 func BenchmarkReplicas(b *testing.B) {
-	for _, replicas := range []int{4, 8, 32, 128, 256} {
-		_, h := benchPool(b, replicas)
-		bodies := make([]string, 4*replicas)
-		for i := range bodies {
-			bodies[i] = string(chatOf(8<<10, i))
-			decide(h, bodies[i])
-		}
-		b.Run("replicas="+strconv.Itoa(replicas), func(b *testing.B) {
-			for i := 0; i < b.N; i++ {
-				decide(h, bodies[i%len(bodies)])
+	for _, policy := range []string{policyThreshold, policyCost} {
+		for _, replicas := range []int{4, 8, 32, 128, 256} {
+			_, h := benchPool(b, replicas, policy)
+			bodies := make([]string, 4*replicas)
+			for i := range bodies {
+				bodies[i] = string(chatOf(8<<10, i))
+				decide(h, bodies[i])
 			}
-		})
+			b.Run("policy="+policy+"/replicas="+strconv.Itoa(replicas), func(b *testing.B) {
+				for i := 0; i < b.N; i++ {
+					decide(h, bodies[i%len(bodies)])
+				}
+			})
+		}
 	}
 }
 
@@ -119,7 +129,7 @@ func BenchmarkNodes(b *testing.B) {
 	if os.Getenv("FULL") != "" {
 		sizes = append(sizes, 1e6)
 	}
-	p, h := benchPool(b, 8)
+	p, h := benchPool(b, 8, policyThreshold)
 	p.tree.maxNodes = 2e6
 	p.tree.maxBytes = 4 << 30
 	var bodies []string
@@ -171,7 +181,7 @@ func BenchmarkExchange(b *testing.B) {
 		if name == "stream" {
 			to = benchStream{}
 		}
-		p, h := benchPool(b, 4)
+		p, h := benchPool(b, 4, policyThreshold)
 		for _, r := range p.replicas {
 			setTransport(r, to)
 		}
@@ -194,7 +204,7 @@ func setTransport(r *replica, to http.RoundTripper) {
 // BenchmarkDescribe is a request to /workers or /metrics, as far as the pool's lock is held.
 func BenchmarkDescribe(b *testing.B) {
 	for _, replicas := range []int{8, 256} {
-		p, _ := benchPool(b, replicas)
+		p, _ := benchPool(b, replicas, policyThreshold)
 		b.Run("replicas="+strconv.Itoa(replicas), func(b *testing.B) {
 			for i := 0; i < b.N; i++ {
 				copyState(p, int64(i))
@@ -206,7 +216,7 @@ func BenchmarkDescribe(b *testing.B) {
 // BenchmarkServe is the whole of ServeHTTP without a network: what CART adds to a request.
 func BenchmarkServe(b *testing.B) {
 	for _, size := range []int{1 << 10, 32 << 10} {
-		p, h := benchPool(b, 4)
+		p, h := benchPool(b, 4, policyThreshold)
 		for _, r := range p.replicas {
 			r.worker.proxy.Transport = benchTransport{}
 		}

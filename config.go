@@ -10,8 +10,12 @@ type Config struct {
 	Workers []WorkerConfig `json:"workers,omitempty"`
 	// Discovery finds the replicas elsewhere. Default: there are those that workers lists.
 	Discovery DiscoveryConfig `json:"discovery,omitempty"`
-	// Policy is the rule that picks the replica: threshold (default), leastLoad, roundRobin or random.
+	// Policy is the rule that picks the replica: threshold (default), cost, leastLoad, roundRobin or random.
 	Policy string `json:"policy,omitempty"`
+	// Shadow makes the policy a watcher: its choices are counted, but requests go to the least loaded replica. Default false.
+	Shadow string `json:"shadow,omitempty"`
+	// Cost tunes the policy cost.
+	Cost CostConfig `json:"cost,omitempty"`
 	// MaxLoad is the number of requests in flight at which a replica takes no further one. Default 20.
 	MaxLoad string `json:"maxLoad,omitempty"`
 	// Cache tunes the prefix tree and the policy threshold.
@@ -44,6 +48,9 @@ type WorkerConfig struct {
 	MaxLoad string `json:"maxLoad,omitempty"`
 	// LoadPenalty is added to the load when replicas are compared, to send a slower one less. Default 0.
 	LoadPenalty string `json:"loadPenalty,omitempty"`
+	// CacheTokens is how many tokens the replica's prefix cache holds: what was sent there earlier than the last so many is
+	// no longer expected there. Empty = unknown: nothing is given up.
+	CacheTokens string `json:"cacheTokens,omitempty"`
 	// Headers are set on every request and probe towards this replica, in place of the client's.
 	Headers map[string]string `json:"headers,omitempty"`
 	// APIKeyFile is a file whose trimmed content is sent as "Authorization: Bearer ...". Read when the middleware is built.
@@ -82,6 +89,14 @@ type APIConfig struct {
 	// InsecureSkipVerify accepts any certificate. Default false.
 	InsecureSkipVerify string                 `json:"insecureSkipVerify,omitempty"`
 	Unknown            map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// CostConfig tunes the policy cost.
+type CostConfig struct {
+	// Instances is the number of Traefik processes that send requests to the same replicas. Each sees only its own, so a
+	// replica's cacheTokens count for that part, and new conversations keep closer to the replica that all agree on. Default 1.
+	Instances string                 `json:"instances,omitempty"`
+	Unknown   map[string]interface{} `json:"-" mapstructure:",remain"`
 }
 
 // CacheConfig tunes the prefix tree and the policy threshold. Lengths are in characters (bytes of the request body).
@@ -209,6 +224,8 @@ type LogConfig struct {
 func CreateConfig() *Config {
 	return &Config{
 		Policy:  policyThreshold,
+		Shadow:  "false",
+		Cost:    CostConfig{Instances: "1"},
 		MaxLoad: "20",
 		Discovery: DiscoveryConfig{
 			Interval: "5s",

@@ -84,12 +84,15 @@ func setKey(t *testing.T, c *Config, key, value string) {
 		"endpoints.metrics":                &c.Endpoints.Metrics,
 		"endpoints.explain":                &c.Endpoints.Explain,
 		"log.maxPerSecond":                 &c.Log.MaxPerSecond,
+		"shadow":                           &c.Shadow,
+		"cost.instances":                   &c.Cost.Instances,
 	}[key]
 	if strings.HasPrefix(key, "workers[0].") {
 		field = map[string]*string{
 			"workers[0].url":         &c.Workers[0].URL,
 			"workers[0].maxLoad":     &c.Workers[0].MaxLoad,
 			"workers[0].loadPenalty": &c.Workers[0].LoadPenalty,
+			"workers[0].cacheTokens": &c.Workers[0].CacheTokens,
 			"workers[0].apiKeyFile":  &c.Workers[0].APIKeyFile,
 		}[key]
 	}
@@ -164,7 +167,7 @@ func TestValidate_acceptsTheDefaults(t *testing.T) {
 
 func TestValidate_acceptsGoodValues(t *testing.T) {
 	for _, row := range []struct{ key, values string }{
-		{"policy", "threshold leastLoad roundRobin random LEASTLOAD"},
+		{"policy", "threshold cost Cost leastLoad roundRobin random LEASTLOAD"},
 		{"maxLoad", "1 1048576"},
 		{"logLevel", "debug info warn error Debug"},
 		{"logFormat", "json text"},
@@ -213,6 +216,9 @@ func TestValidate_acceptsGoodValues(t *testing.T) {
 		{"workers[0].url", "http://a https://a:8443/base http://10.0.0.1:8000 http://[::1]:8000 HTTP://A:1"},
 		{"workers[0].maxLoad", "1 5"},
 		{"workers[0].loadPenalty", "0 5"},
+		{"workers[0].cacheTokens", "1 450000 2147483647"},
+		{"shadow", "true false"},
+		{"cost.instances", "1 4"},
 		{"workers[0].headers", "X-Api-Key Host"},
 	} {
 		for _, value := range strings.Fields(row.values) {
@@ -232,7 +238,9 @@ func TestValidate_acceptsGoodValues(t *testing.T) {
 func TestValidate_namesKeyValueAndWhatIsAllowed(t *testing.T) {
 	const aDuration, aLongerOne = "a duration such as 10s", "a duration above 0 such as 10s"
 	for _, row := range []struct{ key, values, allowed string }{
-		{"policy", "best cost", "one of threshold, leastLoad, roundRobin, random"},
+		{"policy", "best costs", "one of threshold, cost, leastLoad, roundRobin, random"},
+		{"shadow", "yes on", "true or false"},
+		{"cost.instances", "0 -1 1.5 1001 x", "a whole number from 1 to 1000"},
 		{"maxLoad", "0 -1 1.5 many 1e3 99999999999999999999 0x10", "a whole number from 1 to 1048576"},
 		{"logLevel", "trace", "one of debug, info, warn, error"},
 		{"logFormat", "xml", "one of json, text"},
@@ -288,6 +296,7 @@ func TestValidate_namesKeyValueAndWhatIsAllowed(t *testing.T) {
 			"http://a/? http://a#f http:a http://[::1 unix:///run/s http://a%zz", "http:// or https://, a host"},
 		{"workers[0].maxLoad", "0 x", "a whole number from 1 to"},
 		{"workers[0].loadPenalty", "-1 x", "a whole number from 0 to"},
+		{"workers[0].cacheTokens", "0 -1 450k 1.5 99999999999", "a whole number from 1 to 2147483647"},
 		{"workers[0].headers", "X=Y", "header names"},
 		{"workers[0].apiKeyFile", "/does/not/exist", "a readable file with one key on one line"},
 	} {
@@ -295,7 +304,7 @@ func TestValidate_namesKeyValueAndWhatIsAllowed(t *testing.T) {
 			checkRefused(t, row.key, value, row.allowed)
 		}
 	}
-	for _, key := range []string{"policy", "maxLoad", "logLevel", "cache.threshold", "cache.evictionInterval", "proxy.connectTimeout",
+	for _, key := range []string{"policy", "shadow", "cost.instances", "maxLoad", "logLevel", "cache.threshold", "cache.evictionInterval", "proxy.connectTimeout",
 		"proxy.addDecisionHeaders", "health.endpoint", "workers[0].url", "workers[0].headers"} {
 		checkRefused(t, key, "", "")
 	}

@@ -2,6 +2,7 @@ package cart
 
 import (
 	"bytes"
+	"hash/crc32"
 	"strings"
 	"time"
 )
@@ -20,10 +21,14 @@ func decideLoop(state *loopState) {
 	var claims []claim
 	var cs []candidate
 	var in *prompt
-	var seed uint64
-	var now, clock int64
+	var own *age
+	var seed, place, hash, best uint64
+	var w *wholeQueue
+	var now, clock, stamp, left int64
+	var span int32
+	var pressure, worth float64
 	var op, grade, g, i, j, k, n, id, at, end, low, high, mid, load, fresh, before, ties, start, to int
-	var full, allowed, routed, keyed, quick bool
+	var full, allowed, routed, keyed, quick, costs bool
 	var why, key, label, rest string
 	var first byte
 	var took time.Duration
@@ -51,6 +56,35 @@ func decideLoop(state *loopState) {
 		keyed = true
 		if op == opEnd || op == opRelease {
 			r = a.replica
+			if a.queued > 0 {
+				// It leaves the replica's queue: see wholeQueue.
+				if a.streamed {
+					r.queue -= a.queued
+					r.waiting--
+				} else {
+					w = r.whole
+					w.count--
+					w.chars -= a.queued
+					if ex.answered {
+						now = ex.at
+						if now == 0 {
+							now = time.Now().UnixNano()
+						}
+						if (now-w.at)/1000000*w.pace/1000+w.done < a.mark {
+							w.done = a.mark // all that was sent before it is through
+							w.at = now
+						}
+						if a.ahead >= paceQueue && now > a.at {
+							if int64(a.ahead)*1000000000/(now-a.at) > w.pace {
+								w.pace += w.pace / paceUp
+							} else if w.pace > leastPace {
+								w.pace -= w.pace / paceDown
+							}
+						}
+					}
+				}
+				a.queued = 0
+			}
 			if op == opEnd && ex.answered && ex.charges == nil && !r.draining && r.breaker.state == breakerClosed {
 				r.load--
 				r.breaker.failures = 0
@@ -81,6 +115,7 @@ func decideLoop(state *loopState) {
 		}
 
 		quick = false
+		costs = false
 		if op == opChoose {
 			routed = ex.endpoint != endpointOther
 			keyed = routed && key != ""
@@ -105,11 +140,15 @@ func decideLoop(state *loopState) {
 				}
 				p.freed = p.freed[:0]
 			}
-			if routed && ex.tried == nil && ex.set.byThreshold && ex.explained == nil {
+			if routed && ex.tried == nil && ex.set.quick && ex.explained == nil {
 				if now >= p.rankedUntil {
 					p.rank(now)
 				}
 				quick = now < p.rankedUntil && p.open > 0 && p.least < mostRanked
+				if ex.set.costs {
+					costs = quick && keyed
+					quick = false
+				}
 			}
 		}
 
@@ -132,7 +171,7 @@ func decideLoop(state *loopState) {
 			}
 			in.least = i
 		}
-		if op == opChoose && !quick {
+		if op == opChoose && !quick && !costs {
 			// Candidates of the best grade there is: 0 = fine, 1 = asked to be left alone, 2 = breaker open. The last grade
 			// counts only when no breaker in the whole pool lets a request through. in.least is found on the way, one of the
 			// least loaded by chance.
@@ -300,7 +339,9 @@ func decideLoop(state *loopState) {
 						j = bytes.IndexByte(p.loads[at:to], byte(low))
 						if j >= 0 {
 							at += j
-							if nd.where[p.replicas[at].id] > 0 {
+							r = p.replicas[at]
+							j = nd.where[r.id] - 1
+							if j >= 0 && nd.claims[j].stamp-r.age.faded >= int64(k) {
 								in.matched = k
 								in.holder = at
 							}
@@ -317,7 +358,7 @@ func decideLoop(state *loopState) {
 				} else {
 					for j = range nd.claims {
 						r = p.byID[nd.claims[j].id]
-						if r == nil || p.loads[r.place] == notRanked {
+						if r == nil || p.loads[r.place] == notRanked || nd.claims[j].stamp-r.age.faded < int64(k) {
 							continue
 						}
 						n = r.place
@@ -367,55 +408,176 @@ func decideLoop(state *loopState) {
 			if in.matched > 0 {
 				if i == in.holder {
 					k = in.matched
-				} else if held.claimed(r.id) {
+				} else if held.claimed(r.id, r.age.faded+int64(in.matched)) {
 					k = in.matched
 				}
 			}
-		} else if op == opChoose {
-			// Tell the holders among the candidates what of the prompt they hold, at the longest match that any of them has:
-			// no policy asks for more. in.holder is the least loaded of them, one by chance.
+		} else if costs {
+			// The rule of cost: see there. A test holds the two together. First what each replica is known to hold: up the path,
+			// where claims of more and more of them are found. As many claims as one step down are the same ones, and worth a
+			// look only if one of them had faded there.
+			p.turn++
+			p.known = p.known[:0]
 			in.matched = 0
-			if keyed {
-				i = len(t.path) - 1
-				claims = nil
-				k = 0
-				if t.part != nil {
-					claims = t.part.claims
-					k = t.match
-					i++
-				} else if i > 0 {
-					claims = t.path[i].claims
-					k = t.depth[i]
-				}
-				for in.matched == 0 && k > 0 {
-					for j = range claims {
-						r = p.byID[claims[j].id]
-						if r == nil || r.slot < 0 {
+			i = len(t.path) - 1
+			nd = t.part
+			k = t.match
+			if nd == nil && i >= 0 {
+				nd = t.path[i]
+				i--
+			}
+			low = 0
+			for k > 0 && len(p.known) < p.open {
+				if len(nd.claims) != low {
+					low = len(nd.claims)
+					for j = range nd.claims {
+						r = p.byID[nd.claims[j].id]
+						if r == nil || p.loads[r.place] == notRanked || r.turn == p.turn {
 							continue
 						}
-						n = r.slot
-						cs[n].matched = k
-						load = cs[n].load
-						if in.matched == 0 || load < cs[in.holder].load {
-							in.matched = k
-							in.holder = n
-							ties = 1
-						} else if load == cs[in.holder].load {
-							ties++
-							p.seed = p.seed*6364136223846793005 + 1442695040888963407
-							if int(p.seed>>33)%ties == 0 {
-								in.holder = n
-							}
+						if nd.claims[j].stamp-r.age.faded < int64(k) {
+							low = 0
+							continue
 						}
+						r.turn = p.turn
+						r.matched = k
+						p.known = append(p.known, r)
 					}
+					if in.matched == 0 && len(p.known) > 0 {
+						in.matched = k
+						in.holders = len(p.known)
+						held = nd
+					}
+				}
+				k = 0
+				if i > 0 {
+					nd = t.path[i]
+					k = t.depth[i]
 					i--
-					k = 0
-					if i > 0 {
-						claims = t.path[i].claims
-						k = t.depth[i]
+				}
+			}
+
+			// What would have to be computed anywhere before the first token, were nothing known: the least of it.
+			n = 0
+			i = -1
+			for j, r = range p.replicas {
+				if p.loads[j] == notRanked {
+					continue
+				}
+				load = r.queue + runningCost*(r.load+r.worker.loadPenalty-r.waiting)
+				n += r.waiting
+				w = r.whole
+				if w.count > 0 {
+					k = int(w.sent - w.done - (now-w.at)/1000000*w.pace/1000)
+					if k > 0 {
+						load += k
+						k = w.count * k / w.chars
+						n += k
+						load -= runningCost * k
+					}
+				}
+				r.price = load
+				if i < 0 || load < low {
+					i = j
+					low = load
+					ties = 1
+				} else if load == low {
+					ties++
+					seed = seed*6364136223846793005 + 1442695040888963407
+					if int(seed>>33)%ties == 0 {
+						i = j
 					}
 				}
 			}
+			pressure = float64(n) / float64(p.open)
+
+			// What is known saves its own length, and on the holders of the longest match what it would cost to give that up.
+			if in.matched > 0 {
+				worth = 1 + pressure
+				n = int(held.heat >> uint32(int32(now/heatSpan)-held.warm))
+				if n > heatUnit*(in.holders+1) {
+					worth = worth * float64(heatUnit*(in.holders+1)) / float64(n)
+				}
+				worth++
+				for _, r = range p.known {
+					load = r.price - int(worth*float64(r.matched))
+					r.price = load
+					if load < low {
+						i = r.place
+						low = load
+					}
+				}
+			}
+
+			// The place of a conversation of which nothing is known but a beginning that many share.
+			why = reasonHit
+			j = len(t.path) - 1
+			for j >= 0 && len(t.path[j].kids) < manyKids && t.depth[j]+placeNear >= in.matched {
+				j--
+			}
+			n = -1
+			if j >= 0 && len(t.path[j].kids) >= manyKids && t.depth[j]+placeNear >= in.matched {
+				n = t.depth[j]
+				if n > in.matched {
+					n = in.matched
+				}
+			} else if in.matched <= placeNear {
+				n = 0
+			}
+			if n >= 0 {
+				why = reasonPlaced
+				n = n / placeGrain * placeGrain
+				to = n + 2*placeGrain
+				if to > len(key) {
+					to = len(key)
+				}
+				place = uint64(crc32.ChecksumIEEE([]byte(key[n:to])))
+				best = 0
+				for j, r = range p.replicas {
+					if p.loads[j] == notRanked {
+						continue
+					}
+					hash = (r.worker.seat ^ place) * 2685821657736338717
+					hash = (hash ^ hash>>32) * 6364136223846793005
+					hash ^= hash >> 29
+					if hash >= best {
+						best = hash
+						k = j
+					}
+				}
+				if k != i {
+					n = len(key) / 4
+					if n < placeSlack {
+						n = placeSlack
+					}
+					if ex.set.instances > 1 {
+						n += int(float64(n) * pressure)
+					}
+					if p.replicas[k].price-low > n {
+						why = reasonMiss
+						k = i
+					}
+					i = k
+				}
+			}
+			if ex.set.logDecisions {
+				for bytes.IndexByte(p.loads, byte(p.least)) < 0 {
+					p.least++
+				}
+			}
+			r = p.replicas[i]
+			n = p.open - 1
+			low = p.least
+			k = 0
+			if r.turn == p.turn {
+				k = r.matched
+			}
+			if n == 0 {
+				why = reasonOnlyOne
+			} else if why == reasonHit && k < in.matched {
+				why = reasonOverloaded
+			}
+		} else if op == opChoose {
 			p.turn++
 			p.seed = p.seed*6364136223846793005 + 1442695040888963407
 			in.total = len(key)
@@ -423,6 +585,7 @@ func decideLoop(state *loopState) {
 			in.draw = int(p.seed >> 33)
 			in.set = ex.set
 			if routed {
+				describeCandidates(p, ex, now)
 				i, why = ex.policy(cs, in)
 			} else {
 				i = in.least
@@ -466,10 +629,39 @@ func decideLoop(state *loopState) {
 				a.probe = r.breaker.begin(now)
 				p.rankedUntil = 0
 			}
+			if ex.set.costs && routed {
+				// It joins the replica's queue.
+				n = len(key) - k
+				if n < 1 {
+					n = 1
+				}
+				a.queued = n
+				a.streamed = ex.streamed
+				if a.streamed {
+					r.queue += n
+					r.waiting++
+				} else {
+					w = r.whole
+					left = w.sent - w.done - (now-w.at)/1000000*w.pace/1000
+					if w.count == 0 || left < 0 {
+						left = 0
+					}
+					w.sent += int64(n)
+					w.done = w.sent - int64(n) - left
+					w.at = now
+					w.count++
+					w.chars += n
+					a.mark = w.sent
+					a.ahead = r.queue + n + int(left)
+				}
+			}
+			own = r.age
 			ex.chosen = a
 		} else {
 			a = ex.chosen
 			id = a.id
+			own = t.ageOf(id)
+			k = 0
 		}
 
 		// Insert: claim the path for the replica and hang what is new of the prompt on its end.
@@ -478,6 +670,36 @@ func decideLoop(state *loopState) {
 			clock = t.clock
 			before = -1
 			fresh = 0
+
+			// The replica's clock goes on by what is new to it. k is how much is not: from here on, of claims that can fade, the
+			// longest that has not.
+			if own.room > 0 {
+				j = len(t.path) - 1
+				nd = t.part
+				n = t.match
+				if nd == nil && j >= 0 {
+					nd = t.path[j]
+					n = t.depth[j]
+					j--
+				}
+				for n > k {
+					if nd.claimed(id, own.faded+int64(n)) {
+						k = n
+					}
+					n = 0
+					if j > 0 {
+						nd = t.path[j]
+						n = t.depth[j]
+						j--
+					}
+				}
+			}
+			own.clock += int64(len(key) - k)
+			stamp = own.clock
+			if stamp <= own.last {
+				stamp = own.last + 1
+			}
+			own.last = stamp
 			if len(t.path) == 0 {
 				t.addRoot(ex.space)
 			}
@@ -493,10 +715,10 @@ func decideLoop(state *loopState) {
 					}
 				}
 				if i >= 0 {
-					nd.claims[i].stamp = clock
+					nd.claims[i].stamp = stamp
 					before = t.depth[j]
 				} else {
-					nd.claims = append(nd.claims, claim{id: id, stamp: clock})
+					nd.claims = append(nd.claims, claim{id: id, stamp: stamp})
 					if nd.where != nil || len(nd.claims) > manyHolders {
 						nd.index()
 					}
@@ -515,10 +737,10 @@ func decideLoop(state *loopState) {
 					}
 				}
 				if i >= 0 {
-					nd.claims[i].stamp = clock
+					nd.claims[i].stamp = stamp
 					before = t.match
 				} else {
-					nd.claims = append(nd.claims, claim{id: id, stamp: clock})
+					nd.claims = append(nd.claims, claim{id: id, stamp: stamp})
 					if nd.where != nil || len(nd.claims) > manyHolders {
 						nd.index()
 					}
@@ -554,7 +776,7 @@ func decideLoop(state *loopState) {
 					// A copy, so that the nd does not keep the whole prompt alive.
 					claims = make([]claim, 1)
 					claims[0].id = id
-					claims[0].stamp = clock
+					claims[0].stamp = stamp
 					leaf = &node{label: strings.Clone(rest), parent: nd, used: clock, claims: claims}
 					nd.kids = append(nd.kids, leaf)
 					low = int(rest[0])
@@ -567,6 +789,30 @@ func decideLoop(state *loopState) {
 			}
 			if fresh > 0 {
 				t.claimed[id] += fresh
+			}
+			if own.room > 0 {
+				if before > k {
+					a.faded = before + 1
+					before = k
+				}
+				if own.clock-own.room > own.faded {
+					own.faded = own.clock - own.room
+				}
+			}
+			if op == opChoose && ex.set.costs {
+				// The prompt's nodes have become more popular.
+				span = int32(now / heatSpan)
+				leaf = nd
+				for leaf != nil {
+					if leaf.warm != span {
+						leaf.heat >>= uint32(span - leaf.warm)
+						leaf.warm = span
+					}
+					if leaf.heat < heatMost {
+						leaf.heat += heatUnit
+					}
+					leaf = leaf.parent
+				}
 			}
 			if len(nd.kids) == 0 {
 				if nd.parent == nil {
@@ -585,7 +831,7 @@ func decideLoop(state *loopState) {
 			if t.nodes > t.maxNodes || t.bytes > t.maxBytes {
 				t.makeRoom(0, nil) // a split needs room too
 			}
-			a.stamp = clock
+			a.stamp = stamp
 			a.before = before
 			a.learned = true
 		}

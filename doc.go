@@ -6,7 +6,7 @@
 //	ServeHTTP     plugin.go   tells CART's own endpoints, routed requests and all others apart; reads the body of a routed one
 //	keyLoop       extract.go  makes the request to the replica and cuts the prompt out of the body, as raw bytes
 //	decideLoop    decide.go   under one lock: find the prompt in the tree, choose by the policy, take a place, teach the tree
-//	threshold     balance.go  the default policy: candidates in, one of them and a reason out
+//	threshold     balance.go  the default policy: candidates in, one of them and a reason out; the other one is in cost.go
 //	ReverseProxy  hooks.go    sends it; replicaTransport judges the answer and takes another replica if it is worth one
 //	tryOthers     proxy.go    goes on with that
 //	decideLoop    decide.go   gives the place back, tells the breaker, forgets what did not come true

@@ -31,6 +31,8 @@ type workersAnswer struct {
 	LinesDropped  droppedAnswer    `json:"logLinesDropped"`
 	// Discovery is about the source of the replicas; absent when they are configured.
 	Discovery *discoveryAnswer `json:"discovery,omitempty"`
+	// Shadow is there only while the policy watches.
+	Shadow *shadowAnswer `json:"shadow,omitempty"`
 }
 
 type discoveryAnswer struct {
@@ -103,6 +105,13 @@ type workerAnswer struct {
 	LoadPenalty     int              `json:"loadPenalty"`
 	Reasons         map[string]int64 `json:"reasons"` // of the requests
 	FirstByte       firstByteAnswer  `json:"firstByteSeconds"`
+
+	// Waiting counts the requests whose answers have not begun, Queue the characters of their prompts that are not known there:
+	// with the policy cost only.
+	Waiting     int   `json:"waiting"`
+	Queue       int   `json:"queue"`
+	CacheTokens int64 `json:"cacheTokens"` // that its cache is taken to hold of what this process sends; 0 = unknown
+	Shadowed    int64 `json:"shadowed"`    // requests that the policy would have sent to it while it only watched
 }
 
 // firstByteAnswer is how long good answers to routed requests took to begin: of hits, and of all others.
@@ -205,10 +214,11 @@ func copyPool(p *pool, now int64) (answer *workersAnswer, listed []*replica) {
 		Known:         n.answer(),
 		Characters:    charactersAnswer{Prompt: n.characters, Known: n.known, Matched: n.matched},
 		LastDecisions: lastAnswers(p),
+		Shadow:        p.shadow.answer(set),
 		Discovery:     describeDiscovery(p),
 	}
 	answer.LinesDropped.Debug, answer.LinesDropped.Warn = p.log.lost()
-	listed = append(append(listed, p.replicas...), p.draining...)
+	listed = append(append([]*replica(nil), p.replicas...), p.draining...)
 	return answer, listed
 }
 
@@ -234,6 +244,9 @@ func describeReplica(r *replica, claims int, now int64) workerAnswer {
 	if r.reported {
 		why = "Traefik's own health check says that it is down"
 	}
+	if room := r.age.room; room > 0 && int64(claims) > room {
+		claims = int(room) // the rest has faded
+	}
 	return workerAnswer{
 		URL: r.worker.name, Healthy: r.up, Why: why, Breaker: r.breaker.state.String(),
 		PushedBack: r.pushedUntil > now, Draining: r.draining, Load: r.load, MaxLoad: r.worker.maxLoad,
@@ -241,6 +254,8 @@ func describeReplica(r *replica, claims int, now int64) workerAnswer {
 		Since: float64(r.since.UnixNano()) / 1e9, Downs: r.downs, BreakerOpenings: r.breaker.opened,
 		LoadPenalty: r.worker.loadPenalty, Reasons: copyCounts(r.reasons),
 		FirstByte: firstByteAnswer{Hit: r.hitFirst.answer(firstByteSeconds), Other: r.first.answer(firstByteSeconds)},
+		Waiting:   r.waiting + r.whole.count, Queue: r.queue + r.whole.left(now), CacheTokens: r.age.room / charsPerToken,
+		Shadowed: r.shadowed,
 	}
 }
 

@@ -35,6 +35,9 @@ type explainReplica struct {
 	LoadPenalty int     `json:"loadPenalty"`
 	Matched     int     `json:"matched"` // characters of the prompt that it is thought to hold
 	Ratio       float64 `json:"ratio"`
+	// Queue and Cost are there with the policy cost, of candidates: characters to compute before, and what the policy compares.
+	Queue *int `json:"queue,omitempty"`
+	Cost  *int `json:"cost,omitempty"`
 }
 
 // asksToExplain says whether a POST asks where its body would go.
@@ -103,13 +106,19 @@ func explain(p *pool, ex *exchange, cs []candidate, index int, why string) {
 	matched := map[int]int{}
 	if index >= 0 && ex.endpoint != endpointOther && ex.key != "" {
 		e.Known = p.in.matched
-		matched = p.tree.holders()
+		matched = holders(p)
 	}
 	for _, r := range p.replicas {
 		one := explainReplica{URL: r.worker.name, Candidate: index >= 0 && r.slot >= 0, Why: explainState(r, now), Load: r.load,
 			MaxLoad: r.worker.maxLoad, LoadPenalty: r.worker.loadPenalty, Matched: matched[r.id]}
 		if e.Characters > 0 {
 			one.Ratio = float64(one.Matched) / float64(e.Characters)
+		}
+		if one.Candidate && ex.set.costs && ex.endpoint != endpointOther {
+			c := &cs[r.slot]
+			queue, price := c.queue, c.price(p.in, len(cs))
+			one.Queue = &queue
+			one.Cost = &price
 		}
 		e.Replicas = append(e.Replicas, one)
 	}
@@ -120,7 +129,12 @@ func explain(p *pool, ex *exchange, cs []candidate, index int, why string) {
 	}
 	e.Replica = cs[index].replica.worker.name
 	e.Reason = why
-	e.Because = explainReason(why, e, &cs[index], &cs[p.in.least], &cs[p.in.holder%len(cs)])
+	if ex.set.costs {
+		e.Because = explainCost(why, e, cs, index, p.in)
+	}
+	if e.Because == "" {
+		e.Because = explainReason(why, e, &cs[index], &cs[p.in.least], &cs[p.in.holder%len(cs)])
+	}
 }
 
 // explainState says what keeps requests from a replica, "" if nothing does.
@@ -176,18 +190,41 @@ func explainReason(why string, e *explainAnswer, chosen, least, holder *candidat
 		e.Characters)
 }
 
-// holders returns the length of the longest match of each id along the path of the last find.
-func (t *tree) holders() map[int]int {
-	out := map[int]int{}
-	for i, n := range t.path {
-		for _, c := range n.claims {
-			out[c.id] = t.depth[i]
-		}
+// explainCost puts a decision of the policy cost into words, those that it has reasons of its own for.
+func explainCost(why string, e *explainAnswer, cs []candidate, index int, in *prompt) string {
+	chosen := &cs[index]
+	here := fmt.Sprintf("%d of %d characters are known there, %d are queued before and %d answers are under way", chosen.matched,
+		e.Characters, chosen.queue, chosen.load-chosen.waiting)
+	switch why {
+	case reasonHit:
+		return "it costs least, or about the least and has the longest match: " + here
+	case reasonMiss:
+		return "nothing is known on a candidate, and it costs least: " + here
+	case reasonOverloaded:
+		return fmt.Sprintf("%d characters are known on %s, but it costs less: %s", in.matched, cs[in.holder].replica.worker.name, here)
+	case reasonPlaced:
+		return "nothing is known that is this conversation's own; the hash of its beginning prefers it, and it costs about the " +
+			"least: " + here
 	}
-	if t.part != nil {
-		for _, c := range t.part.claims {
-			out[c.id] = t.match
-		}
+	return ""
+}
+
+// holders returns how long a match each id has along the path of the last find, of what has not faded.
+func holders(p *pool) map[int]int {
+	out := map[int]int{}
+	for i, n := range p.tree.path {
+		noteHolders(p, n, p.tree.depth[i], out)
+	}
+	if p.tree.part != nil {
+		noteHolders(p, p.tree.part, p.tree.match, out)
 	}
 	return out
+}
+
+func noteHolders(p *pool, n *node, depth int, out map[int]int) {
+	for i := range n.claims {
+		if r := p.byID[n.claims[i].id]; r != nil && n.claims[i].stamp-r.age.faded >= int64(depth) {
+			out[r.id] = depth
+		}
+	}
 }

@@ -20,20 +20,22 @@ func explainer(t *testing.T, letters string) *handler {
 
 func usePolicy(h *handler, name string) {
 	h.set.policy = name
-	h.set.byThreshold = name == policyThreshold
+	h.set.costs = name == policyCost
+	h.set.quick = h.set.costs || name == policyThreshold
 	h.policy = policies[name]
 }
 
 // askWhy posts a body to be explained, as it would go to that path.
 func askWhy(t *testing.T, h *handler, path, body string) (status int, answer explainAnswer, text string) {
 	t.Helper()
+	var got explainAnswer
 	rec := httptest.NewRecorder()
 	target := h.set.workersPath + "?explain=" + url.QueryEscape(path)
 	h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, target, strings.NewReader(body)))
-	if err := json.Unmarshal(rec.Body.Bytes(), &answer); err != nil {
+	if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil {
 		t.Fatalf("POST %s = %d %q: %v", target, rec.Code, rec.Body.String(), err)
 	}
-	return rec.Code, answer, rec.Body.String()
+	return rec.Code, got, rec.Body.String()
 }
 
 // chatWith is a chat whose only message is that text.
@@ -85,6 +87,10 @@ func TestExplain_tellsWhereAndWhy(t *testing.T) {
 			refusedNone, "no replica is usable", false},
 		{"all are full", map[string]string{"a": "full", "b": "full", "c": "full"}, nil, "/v1/chat/completions", chatWith(long), "", "", "",
 			refusedFull, "maxLoad", false},
+		{"known, by cost", nil, nil, "/v1/chat/completions", chatWith(long + "tail"), policyCost, "a", reasonHit, "",
+			"it costs least, or about the least and has the longest match: 4", true},
+		{"unknown, by cost", nil, nil, "/v1/chat/completions", chatWith(strings.Repeat("another ", 50)), policyCost,
+			"b", reasonPlaced, "", "the hash of its beginning prefers it", true},
 		{"a baseline", nil, map[string]int{"a": 1, "b": 1}, "/v1/chat/completions", chatWith(long), policyLeastLoad, "c", reasonLeastLoad, "",
 			"policy leastLoad chose it, with load 0", true},
 	} {

@@ -47,6 +47,7 @@ const (
 	modelKey     = `"model":"`
 	saltKey      = `"cache_salt":"`
 	saltMark     = `_salt":"` // ends saltKey
+	streamOn     = `"stream":true`
 	roleKey      = `"role":"`
 	firstRole    = `{"role":"` // as most clients write a message
 	controlHead  = `"cache`    // with controlMark a marker's key
@@ -341,9 +342,12 @@ func keyLoop(state *loopState) {
 		ex.key = prompt
 		if ex.keyOnly {
 			ex.done <- 1
-		} else {
-			decideJobs <- ex
+			continue
 		}
+		if ex.set.costs {
+			ex.streamed = strings.Contains(tail, streamOn) || strings.Contains(head, streamOn)
+		}
+		decideJobs <- ex
 	}
 }
 

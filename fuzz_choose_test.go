@@ -28,9 +28,11 @@ const choiceTime = int64(1 << 40) // the present of the pools below
 func poolInState(t *testing.T, draw uint64, state []byte) (*pool, *exchange) {
 	startDeciders()
 	in := &fuzzInput{state}
-	names := []string{policyThreshold, policyLeastLoad, policyRoundRobin, policyRandom}
+	names := []string{policyThreshold, policyCost, policyLeastLoad, policyRoundRobin, policyRandom}
 	p := poolOf(t, "abcdefgh"[:in.below(9)])
 	p.set.policy = names[in.below(len(names))]
+	p.set.costs = p.set.policy == policyCost
+	p.set.quick = p.set.costs || p.set.policy == policyThreshold
 	p.seed = draw
 	p.turn = in.below(20)
 	ex := ask(p, "a prompt"[:in.below(9)])
@@ -127,10 +129,13 @@ func checkPolicies(t *testing.T, draw uint64, in *fuzzInput) {
 	set := &settings{
 		threshold: float64(in.below(11)) / 10, matchAbs: in.number(), balanceAbs: in.below(40), balanceRel: 1 + float64(in.below(30))/10,
 	}
-	prompt := prompt{total: in.number(), draw: int(draw >> 33), turn: in.below(256), set: set}
+	prompt := prompt{total: in.number(), draw: int(draw >> 33), turn: in.below(256), set: set,
+		heat: in.number(), place: uint32(in.below(3))}
 	cs := make([]candidate, 1+in.below(8))
 	for i := range cs {
-		cs[i] = candidate{replica: &replica{id: i + 1}, load: in.below(40)}
+		cs[i] = candidate{replica: &replica{id: i + 1}, load: in.below(40), seat: seatOf(string(rune(97 + i)))}
+		cs[i].waiting = in.below(cs[i].load + 1)
+		cs[i].queue = cs[i].waiting * in.number()
 		if prompt.total > 0 && in.yes(2) {
 			cs[i].matched = in.number() % (prompt.total + 1)
 		}

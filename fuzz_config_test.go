@@ -71,7 +71,7 @@ func showURL(value string) string { return withoutCredentials(strings.TrimSpace(
 
 // configKeys are all keys that a fuzzer may set. Not among them are files, for they could be any.
 var configKeys = []configKey{
-	{"policy", asItIs}, {"maxLoad", asItIs}, {"logLevel", asItIs}, {"logFormat", asItIs}, {"cache.threshold", asItIs},
+	{"policy", asItIs}, {"shadow", asItIs}, {"cost.instances", asItIs}, {"workers[0].cacheTokens", asItIs}, {"maxLoad", asItIs}, {"logLevel", asItIs}, {"logFormat", asItIs}, {"cache.threshold", asItIs},
 	{"cache.matchAbsThreshold", asItIs}, {"cache.balanceAbsThreshold", asItIs}, {"cache.balanceRelThreshold", asItIs},
 	{"cache.maxTreeSize", asItIs}, {"cache.maxTreeBytes", asItIs}, {"cache.evictionInterval", asItIs},
 	{"cache.dailyCleanupHourUtc", asItIs}, {"proxy.maxRetries", asItIs}, {"proxy.retryStatuses", asItIs},

@@ -214,6 +214,9 @@ func firstLoop(state *loopState) {
 		}
 		h.counts[i]++
 		h.sum += took
+		if ex.attempt.queued > 0 {
+			ex.attempt.begin()
+		}
 		ex.pool.mu.Unlock()
 	}
 }

@@ -39,6 +39,7 @@ func inspectMedia(req *http.Request, body string, status int) *refusal {
 
 // namesRemoteMedia walks the tokens of a JSON text. ok is false when it is not one JSON value, or nested too deep.
 func namesRemoteMedia(body string) (remote, ok bool) {
+	remote = false
 	decoder := json.NewDecoder(strings.NewReader(body))
 	decoder.UseNumber()
 	var objects []bool // of each open bracket: whether it is an object's

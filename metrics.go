@@ -39,6 +39,7 @@ func metricsText(s *workersAnswer) string {
 	w.family("cart_decision_seconds", "histogram", "Time that routed requests waited for their decision, after their body was read.")
 	w.histogram("", &s.Decisions)
 	w.prompts(s)
+	w.shadow(s)
 	w.tree(s)
 	w.family("cart_client_departures_total", "counter", "Clients that left before the end of their answer.")
 	w.sample("", float64(s.ClientClosed))
@@ -94,6 +95,10 @@ func (w *exposition) replicas(s *workersAnswer) {
 			func(one *workerAnswer) float64 { return float64(one.Failures) }},
 		{"cart_replica_claimed_characters", "gauge", "Characters of prompts that the replica is thought to hold.",
 			func(one *workerAnswer) float64 { return float64(one.Claims) }},
+		{"cart_replica_waiting", "gauge", "Requests whose answers have not begun, with the policy cost.",
+			func(one *workerAnswer) float64 { return float64(one.Waiting) }},
+		{"cart_replica_queued_characters", "gauge", "Characters of their prompts that the replica is not thought to hold.",
+			func(one *workerAnswer) float64 { return float64(one.Queue) }},
 	} {
 		w.family(f.name, f.kind, f.help)
 		for i := range s.Workers {

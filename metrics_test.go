@@ -203,7 +203,8 @@ func TestMetrics_seriesOfReplicasComeAndGo(t *testing.T) {
 	p := poolOf(t, "ab")
 	running := take(t, p, ask(p, "one"), 0)
 	letter := letterOf(running)
-	sum := func() (n int64) {
+	sum := func() int64 {
+		n := int64(0)
 		for _, count := range describe(p, 0).Reasons {
 			n += count
 		}

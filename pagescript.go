@@ -137,8 +137,13 @@ const pageScript = `
     if (open.length) say('warn', names(open) + ' failed too often: circuit breaker ' + open[0].breaker + '.');
 
     var r = d.reasons, hits = r.cache_hit || 0, busy = r.hit_overloaded || 0, missed = r.miss || 0, blind = r.empty_text || 0;
-    var chosen = hits + busy + missed + blind;
-    if (s.policy !== 'threshold') return out;
+    var chosen = hits + busy + missed + blind + (r.placed || 0), tuned = s.policy === 'threshold';
+    if (s.shadow) {
+      say('ok', 'The policy ' + s.policy + ' only watches: of all prompt text ' + percent(s.shadow.known / s.shadow.total) +
+        ' was known where it went, ' + percent(s.shadow.couldKnow / s.shadow.total) + ' where the policy would have sent it.');
+      return out;
+    }
+    if (!tuned && s.policy !== 'cost') return out;
     var before = out.length; // what follows is about affinity
     if (chosen < 20) {
       if (!out.length) say('ok', 'Too few requests to judge by: ' + chosen + ' routed by prompt.');
@@ -153,9 +158,9 @@ const pageScript = `
         'too busy. One prompt or tenant is hot.');
     } else if (uneven) {
       say('warn', hot.state.url + ' gets ' + percent(part) + ' of the requests: one prompt or tenant is hot. ' +
-        'A lower cache.balanceAbsThreshold spreads it.');
+        (tuned ? 'A lower cache.balanceAbsThreshold spreads it.' : ''));
     }
-    if (missed > chosen / 2 && known >= 0.15) {
+    if (tuned && missed > chosen / 2 && known >= 0.15) {
       say('warn', percent(missed / chosen) + ' of the requests were sent by load alone, though half of the prompts are ' +
         'known to ' + percent(quantile(d.known, 0.5)) + ' or more: cache.threshold ' + limits.threshold + ' is too high.');
     } else if (known < 0.1) {
@@ -211,7 +216,7 @@ const pageScript = `
   }
   function showTiles(d) {
     var s = d.state, r = d.reasons, n = total(r), hits = r.cache_hit || 0;
-    var chosen = hits + (r.hit_overloaded || 0) + (r.miss || 0) + (r.empty_text || 0);
+    var chosen = hits + (r.hit_overloaded || 0) + (r.miss || 0) + (r.placed || 0) + (r.empty_text || 0);
     var fast = sum(d, 'hit'), slow = sum(d, 'other'), refused = total(d.refused);
     var full = Math.max(s.tree.nodes / s.tree.maxNodes, s.tree.bytes / s.tree.maxBytes);
     var list = [
@@ -286,7 +291,9 @@ const pageScript = `
   }
   var meanings = {
     cache_hit: 'went to a replica that knows the prompt', hit_overloaded: 'left the replica that knows the prompt: too busy',
-    miss: 'too little of the prompt is known anywhere: least load', empty_text: 'no prompt made out: least load',
+    miss: 'too little of the prompt is known anywhere: least load, or least cost',
+    placed: 'a new conversation, by the hash of its beginning',
+    shadow: 'the policy only watches: least load', empty_text: 'no prompt made out: least load',
     only_one: 'one usable replica, no choice', retry: 'another replica had failed', passthrough: 'not a routed path: least load'
   };
   function showReasons(d) {

@@ -38,7 +38,11 @@ func New(ctx context.Context, next http.Handler, config *Config, name string) (h
 		return nil, err
 	}
 	p := join(ctx, name, set, fmt.Sprintf("%v", *config))
-	return &handler{pool: p, set: set, policy: policies[set.policy], eager: set.eagerBody}, nil
+	rule := policies[set.policy]
+	if set.shadow {
+		rule = shadowed(p, rule)
+	}
+	return &handler{pool: p, set: set, policy: rule, eager: set.eagerBody}, nil
 }
 
 // ServeHTTP answers CART's own endpoints and sends everything else to a replica. It is one function, and everything that

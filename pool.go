@@ -35,6 +35,7 @@ type pool struct {
 	turn      int
 	seed      uint64
 	scratch   []candidate
+	known     []*replica // those that the policy cost knows to hold a part of the prompt
 
 	// What the quick choice goes by: see rank.
 	loads       []byte     // each replica's load with its penalty, by place; notRanked = not to be chosen
@@ -45,6 +46,7 @@ type pool struct {
 
 	in         *prompt
 	reasons    map[string]int64 // of replicas that are gone; see replica for the others
+	shadow     shadow
 	refused    map[string]int64
 	retries    int64
 	departed   int64      // clients that left before the end of their answer
@@ -268,6 +270,14 @@ func (p *pool) setWorkers(workers []worker) {
 	p.byID = map[int]*replica{}
 	for _, r := range p.replicas {
 		p.byID[r.id] = r
+		r.age = p.tree.ageOf(r.id)
+		// What the other instances send pushes out as much.
+		r.age.setRoom(r.worker.room / int64(p.set.instances))
+	}
+	for id := range p.tree.ages {
+		if p.byID[id] == nil {
+			delete(p.tree.ages, id)
+		}
 	}
 	for _, r := range known {
 		r.draining = true
@@ -341,6 +351,13 @@ type attempt struct {
 	learned bool    // the tree was taught; stamp and before take it back
 	stamp   int64
 	before  int
+	faded   int // claims at less than this depth had faded; 0 = none
+
+	// Its part of the replica's queue, with the policy cost.
+	queued   int   // characters; 0 = its answer has begun
+	streamed bool  // the answer is
+	ahead    int   // the queue's length when it was sent, itself included
+	mark     int64 // the queue of whole answers is through with what was sent before it when done has come that far
 }
 
 // settleAttempt ends an attempt: its place is free again, the breaker learns how it went, and the tree forgets what it was
@@ -350,7 +367,7 @@ func settleAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	r.load--
 	p.freed = append(p.freed, r)
 	if a.learned && !ex.answered {
-		p.tree.takeBack(a.id, a.stamp, a.before)
+		p.tree.takeBack(a)
 	}
 	if ex.answered && ex.firstByte > 0 && ex.endpoint != endpointOther {
 		r.observe(a.why, ex.firstByte)

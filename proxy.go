@@ -29,6 +29,7 @@ type exchange struct {
 	buffered   bool            // body holds the whole body
 	replayable bool            // the request can be sent again
 	space, key string
+	streamed   bool // the request asks for a streamed answer; told only if settings.costs
 
 	models      bool   // GET or HEAD /v1/models, whose answer is kept
 	modelsTurn  int    // the pool's when it was asked for

@@ -146,7 +146,7 @@ func (k *keptRequest) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func TestForward_givesTheWholeBodyEachTime(t *testing.T) {
 	for _, body := range []string{"a body", "\x00\xff"} {
-		p, h := benchPool(t, 1)
+		p, h := benchPool(t, 1, policyThreshold)
 		kept := &keptRequest{}
 		p.replicas[0].worker.proxy.Transport = kept
 		req := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(body))

@@ -26,19 +26,28 @@ type replica struct {
 	ranked bool // the pool's loads have it: see rank
 	slot   int  // index among the candidates while choose runs, -1 = none
 
+	age     *age        // of its claims
+	queue   int         // characters of prompts, less what was known of them, whose streamed answers have not begun
+	waiting int         // how many requests these are
+	whole   *wholeQueue // the same for answers that come whole
+	turn    int         // the pool's when matched was told
+	matched int         // characters of that prompt that are known here
+	price   int         // what the policy cost compares
+
 	pushedUntil int64 // nanoseconds of the Unix epoch until which it asked to be left alone
 
 	since    time.Time        // when it came or went up or down last
 	downs    int64            // how often the probe took it out
 	reasons  map[string]int64 // attempts sent to it, by the reason of the decision
 	failures int64            // attempts that counted against it
+	shadowed int64            // requests that the policy would have sent to it while it only watched
 	first    *histogram       // of the time to the first byte of answers whose decision was no hit
 	hitFirst *histogram       // and of those whose was
 }
 
 func newReplica() *replica {
-	return &replica{draining: true, reasons: map[string]int64{}, first: newHistogram(firstByteBounds),
-		hitFirst: newHistogram(firstByteBounds)}
+	return &replica{draining: true, whole: &wholeQueue{pace: firstPace}, reasons: map[string]int64{},
+		first: newHistogram(firstByteBounds), hitFirst: newHistogram(firstByteBounds)}
 }
 
 // observe notes how long the first byte of an answer took. The loops do the same in their own statements.

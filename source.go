@@ -60,7 +60,9 @@ func (s *source) tune(servers []server) []worker {
 		if !ok {
 			tuning = s.general
 		}
-		one := worker{maxLoad: tuning.maxLoad, loadPenalty: tuning.loadPenalty, down: found.down, leaving: !found.goneAt.IsZero()}
+		one := worker{maxLoad: tuning.maxLoad, loadPenalty: tuning.loadPenalty, room: tuning.room}
+		one.down = found.down
+		one.leaving = !found.goneAt.IsZero()
 		// Later ones replace earlier ones.
 		one.headers = append(one.headers, found.headers...)
 		one.headers = append(one.headers, tuning.headers...)
@@ -91,6 +93,7 @@ func (w *worker) setBase(base *url.URL) {
 	w.base = base
 	w.name = base.String()
 	w.peer = []string{w.name}
+	w.seat = seatOf(w.name)
 }
 
 // addressID returns what two addresses of one replica have in common.

@@ -547,3 +547,71 @@ func checkDurationFields(p *subsetPass) {
 		}
 	})
 }
+
+// checkStaleResults refuses a named result that is read before it is assigned, in the order of the source, and a bare
+// return of one: it begins with what the caller's variable holds.
+func checkStaleResults(p *subsetPass) {
+	p.each(func(n ast.Node, _ []ast.Node) {
+		var results *ast.FieldList
+		var body *ast.BlockStmt
+		switch fn := n.(type) {
+		case *ast.FuncDecl:
+			results, body = fn.Type.Results, fn.Body
+		case *ast.FuncLit:
+			results, body = fn.Type.Results, fn.Body
+		}
+		if results == nil || body == nil {
+			return
+		}
+		for _, field := range results.List {
+			for _, name := range field.Names {
+				s := &staleResult{pass: p, result: p.info.Defs[name]}
+				if name.Name != "_" {
+					ast.Inspect(body, s.visit)
+				}
+			}
+		}
+	})
+}
+
+// staleResult follows one named result through the body of its function.
+type staleResult struct {
+	pass     *subsetPass
+	result   types.Object
+	assigned bool
+}
+
+func (s *staleResult) visit(n ast.Node) bool {
+	if s.assigned {
+		return false
+	}
+	switch n := n.(type) {
+	case *ast.AssignStmt:
+		plain := n.Tok == token.ASSIGN || n.Tok == token.DEFINE
+		for _, right := range n.Rhs {
+			ast.Inspect(right, s.visit)
+		}
+		for _, left := range n.Lhs {
+			if plain && s.isResult(left) {
+				s.assigned = true
+			} else {
+				ast.Inspect(left, s.visit)
+			}
+		}
+		return false
+	case *ast.ReturnStmt:
+		if len(n.Results) == 0 {
+			s.pass.report(n.Pos())
+		}
+	case *ast.Ident:
+		if s.isResult(n) {
+			s.pass.report(n.Pos())
+		}
+	}
+	return true
+}
+
+func (s *staleResult) isResult(e ast.Expr) bool {
+	id, ok := e.(*ast.Ident)
+	return ok && s.pass.info.Uses[id] == s.result
+}

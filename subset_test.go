@@ -63,6 +63,8 @@ var subsetRules = []subsetRule{
 	{"call-in-tuple", "with = the call and its neighbours overwrite each other; assign one by one", checkCallInTuple},
 	{"unnamed-params", "has no place for its arguments, which land in its variables or panic; name them, _ will do",
 		checkUnnamedParams},
+	{"stale-results", "a named result begins with what the caller's variable holds, not with zero; assign it first, or " +
+		"use a variable of its own", checkStaleResults},
 	{"for-reinit", "sets its variables again on each turn; declare them before the loop", checkForReinit},
 	{"defer-closure", "the body runs, then a core spins for ever; defer func() { f() }()", checkDeferClosure},
 	{"late-binding", "receiver and arguments are read when the call runs, not at the statement; call a func literal " +

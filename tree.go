@@ -2,6 +2,7 @@ package cart
 
 import (
 	"strings"
+	"time"
 )
 
 // tree is a radix tree over prompts. It knows no replica, only small integer ids that are never used twice. Each node
@@ -23,6 +24,7 @@ type tree struct {
 	newest   *node       // the leaf used last
 	oldest   *node       // the leaf to evict next
 	claimed  map[int]int // characters claimed by each id
+	ages     map[int]*age
 
 	// The result of the last find, reused from call to call.
 	path  []*node // fully matched nodes from the root down, the root first
@@ -44,13 +46,39 @@ type node struct {
 	older  *node
 	listed bool
 	gone   bool
+	heat   int32 // prompts that ran through lately, each counted as heatUnit; kept by the policy cost only
+	warm   int32 // the span of heatSpan up to which heat has been halved
 }
 
 // claim says that the prompt up to the end of a node was sent to a replica.
 type claim struct {
 	id    int
-	stamp int64 // clock of the latest insert
+	stamp int64 // the id's own clock at the latest insert
 }
+
+// age tells which claims of an id still hold. Engines evict what they have not used for longest, the ends of prompts first,
+// so a prompt fades when so much has been sent to the replica since that its cache cannot hold both. The clock counts what
+// was sent there and was not known there, in characters, and a claim's stamp is the clock with the whole prompt in it. A
+// claim at some depth holds as long as its stamp is later than faded by that depth or more.
+type age struct {
+	clock int64
+	last  int64 // the latest stamp; no two are the same
+	room  int64 // characters that the cache holds; 0 = unknown, nothing fades
+	faded int64 // clock less room; never goes back
+}
+
+// charsPerToken turns the engines' measure into the tree's: characters of JSON per token, roughly.
+const charsPerToken = 4
+
+// notFaded is faded as long as nothing fades: less than any stamp by more than any prompt is long.
+const notFaded = -1 << 61
+
+// Popularity: each prompt that runs through a node adds heatUnit to its heat, which is halved once every heatSpan.
+const (
+	heatUnit = 64
+	heatMost = 1 << 30
+	heatSpan = int64(10 * time.Second)
+)
 
 // nodeBytes is a node's memory beyond its label: the struct as Yaegi lays it out, one claim, its place in the parent. Measured
 // interpreted: 177 bytes with labels of 200 bytes, 241 with 1,700, more where the allocator rounds up long labels.
@@ -68,7 +96,7 @@ const evictLimit = 64
 const manyHolders = 16
 
 func newTree(maxNodes, maxBytes int) *tree {
-	return &tree{roots: map[string]*node{}, claimed: map[int]int{}, maxNodes: maxNodes, maxBytes: maxBytes}
+	return &tree{roots: map[string]*node{}, claimed: map[int]int{}, ages: map[int]*age{}, maxNodes: maxNodes, maxBytes: maxBytes}
 }
 
 // find walks the prompt down and leaves the result in path, depth, part and match.
@@ -95,6 +123,24 @@ func (t *tree) insert(space, key string, id int) (stamp int64, before int) {
 		panic("cart: panic in the tree's insert")
 	}
 	return a.stamp, a.before
+}
+
+// ageOf returns the age of an id, anew if there is none.
+func (t *tree) ageOf(id int) *age {
+	own := t.ages[id]
+	if own == nil {
+		own = &age{faded: notFaded}
+		t.ages[id] = own
+	}
+	return own
+}
+
+// setRoom sets how many characters the cache holds, 0 = unknown.
+func (a *age) setRoom(room int64) {
+	a.room = room
+	if room > 0 && a.clock-room > a.faded {
+		a.faded = a.clock - room
+	}
 }
 
 // addRoot starts a key space.
@@ -131,6 +177,8 @@ func (t *tree) split(n *node, length int) *node {
 		kids:   n.kids,
 		claims: append([]claim(nil), n.claims...),
 		used:   n.used,
+		heat:   n.heat,
+		warm:   n.warm,
 	}
 	if n.where != nil {
 		lower.index()
@@ -168,21 +216,35 @@ func (t *tree) split(n *node, length int) *node {
 // insert renewed stay.
 func (t *tree) forget(space, key string, id int, stamp int64, before int) {
 	t.find(space, key)
-	t.takeBack(id, stamp, before)
+	t.takeBack(&attempt{id: id, stamp: stamp, before: before, total: len(key)})
 }
 
-// takeBack is forget on the path of the last find.
-func (t *tree) takeBack(id int, stamp int64, before int) {
+// takeBack takes back what was taught for an attempt, whose prompt was found last. What had faded fades again, and is not
+// removed, for there may be more of it below.
+func (t *tree) takeBack(a *attempt) {
+	own := t.ages[a.id]
+	if own == nil {
+		own = &age{} // of a replica that is gone
+	}
+	own.clock -= int64(a.total)
+	if a.before > 0 {
+		own.clock += int64(a.before)
+	}
 	for i := len(t.path) - 1; i >= 0; i-- {
 		n := t.path[i]
-		if t.depth[i] <= before {
+		if t.depth[i] <= a.before {
 			return
 		}
 		for j := range n.claims {
-			if n.claims[j].id == id && n.claims[j].stamp == stamp {
-				t.unclaim(n, j)
-				break
+			if n.claims[j].id != a.id || n.claims[j].stamp != a.stamp {
+				continue
 			}
+			if t.depth[i] < a.faded {
+				n.claims[j].stamp = own.faded
+			} else {
+				t.unclaim(n, j)
+			}
+			break
 		}
 		t.prune(n)
 	}
@@ -298,14 +360,15 @@ func (t *tree) unclaim(n *node, j int) {
 	}
 }
 
-// claimed says whether an id claims n.
-func (n *node) claimed(id int) bool {
+// claimed says whether an id has a claim to n with a stamp that is not before from.
+func (n *node) claimed(id int, from int64) bool {
 	if n.where != nil {
-		return n.where[id] > 0
+		j := n.where[id] - 1
+		return j >= 0 && n.claims[j].stamp >= from
 	}
 	for i := range n.claims {
 		if n.claims[i].id == id {
-			return true
+			return n.claims[i].stamp >= from
 		}
 	}
 	return false

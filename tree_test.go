@@ -73,8 +73,13 @@ func (c *treeCheck) visit(n *node, where string) {
 		if n.parent != nil && !holds(n.parent, one.id) {
 			t.Errorf("node %q is claimed by %d, its parent is not", where, one.id)
 		}
-		if one.stamp > n.used {
-			t.Errorf("node %q: claim of %d at %d is later than the last use at %d", where, one.id, one.stamp, n.used)
+		if own := c.tree.ages[one.id]; own != nil && one.stamp > own.last {
+			t.Errorf("node %q: claim of %d at %d is later than the last stamp %d", where, one.id, one.stamp, own.last)
+		}
+		for _, up := range claimsAbove(n) {
+			if own := c.tree.ages[one.id]; up.id == one.id && up.stamp < one.stamp && (own == nil || one.stamp > own.faded) {
+				t.Errorf("node %q: claim of %d at %d is later than its parent's at %d", where, one.id, one.stamp, up.stamp)
+			}
 		}
 	}
 	if len(n.claims) == 0 {
@@ -96,6 +101,14 @@ func (c *treeCheck) visit(n *node, where string) {
 		}
 		c.visit(kid, where+"|"+kid.label)
 	}
+}
+
+// claimsAbove returns the claims of a node's parent.
+func claimsAbove(n *node) []claim {
+	if n.parent == nil {
+		return nil
+	}
+	return n.parent.claims
 }
 
 // walkLeaves follows the list of leaves from the newest on. Its order of use is exact in a tree too small for long lists.
@@ -277,6 +290,7 @@ func TestTree_keepsSpacesApart(t *testing.T) {
 
 func TestTree_insertTellsWhatWasClaimedBefore(t *testing.T) {
 	tr := newTree(manyNodes, manyBytes)
+	stamps := map[int]int64{}
 	for _, step := range []struct {
 		key    string
 		id     int
@@ -297,9 +311,10 @@ func TestTree_insertTellsWhatWasClaimedBefore(t *testing.T) {
 		if before != step.before {
 			t.Errorf("insert(%q, %d) = before %d, want %d", step.key, step.id, before, step.before)
 		}
-		if stamp != tr.clock {
-			t.Errorf("insert(%q, %d) = stamp %d, want the clock %d", step.key, step.id, stamp, tr.clock)
+		if own := tr.ages[step.id]; stamp <= stamps[step.id] || stamp != own.last {
+			t.Errorf("insert(%q, %d) = stamp %d, want the last %d, after %d", step.key, step.id, stamp, own.last, stamps[step.id])
 		}
+		stamps[step.id] = stamp
 		if got := held(tr, "s", step.key, step.id); got != len(step.key) {
 			t.Errorf("after insert(%q, %d): held = %d, want all", step.key, step.id, got)
 		}

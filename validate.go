@@ -24,9 +24,12 @@ type settings struct {
 	workers []worker
 	source  *source // of the replicas; nil = they are workers
 	policy  string
+	costs   bool // the policy is cost: queues and popularity are kept
+	shadow  bool // the policy only watches
 
-	byThreshold  bool // policy is threshold
+	quick        bool // decideLoop has the policy in its own statements
 	logDecisions bool
+	instances    int // Traefik processes that share the replicas
 	threshold    float64
 	matchAbs     int
 	balanceAbs   int
@@ -73,6 +76,8 @@ type worker struct {
 	proxy       *httputil.ReverseProxy // of the pool; made when the pool takes it up
 	maxLoad     int
 	loadPenalty int
+	room        int64  // characters that its cache holds; 0 = unknown
+	seat        uint64 // hash of the name
 	headers     []header
 
 	down    bool // by Traefik's own health check
@@ -134,12 +139,12 @@ func examine(c *Config) (*settings, []Fault) {
 	v := &validator{known: fullConfig()}
 	v.unknown("", c.Unknown, v.known)
 	s := &settings{
-		policy:    v.oneOf("policy", c.Policy, policyThreshold, policyLeastLoad, policyRoundRobin, policyRandom),
+		policy:    v.oneOf("policy", c.Policy, policyThreshold, policyCost, policyLeastLoad, policyRoundRobin, policyRandom),
 		logLevel:  v.oneOf("logLevel", c.LogLevel, "debug", "info", "warn", "error"),
 		logFormat: v.oneOf("logFormat", c.LogFormat, "json", "text"),
 	}
-	s.byThreshold = s.policy == policyThreshold
 	s.logDecisions = s.logLevel == "debug"
+	v.cost(s, c)
 	v.cache(s, &c.Cache)
 	v.proxy(s, &c.Proxy)
 	v.health(s, &c.Health)
@@ -289,7 +294,7 @@ func (v *validator) workers(s *settings, c *Config) {
 
 // tuned reads what an entry says of its replica; the rest is as in general.
 func (v *validator) tuned(key string, w *WorkerConfig, general *worker) worker {
-	one := worker{maxLoad: general.maxLoad, loadPenalty: general.loadPenalty}
+	one := worker{maxLoad: general.maxLoad, loadPenalty: general.loadPenalty, room: general.room}
 	one.headers = append(one.headers, general.headers...)
 	v.unknown(key, w.Unknown, v.known.Workers[0])
 	one.headers = append(one.headers, v.headers(key+"headers", w.Headers)...)
@@ -298,6 +303,9 @@ func (v *validator) tuned(key string, w *WorkerConfig, general *worker) worker {
 	}
 	if w.LoadPenalty != "" {
 		one.loadPenalty = v.integer(key+"loadPenalty", w.LoadPenalty, 0, 1<<20)
+	}
+	if w.CacheTokens != "" {
+		one.room = charsPerToken * int64(v.integer(key+"cacheTokens", w.CacheTokens, 1, math.MaxInt32))
 	}
 	if w.APIKeyFile != "" {
 		one.headers = append(one.headers, v.apiKey(key+"apiKeyFile", w.APIKeyFile)...)
@@ -495,7 +503,7 @@ func fullConfig() *Config {
 	c.Discovery.API.Password = "x"
 	c.Discovery.API.PasswordFile = "x"
 	c.Discovery.API.CAFile = "x"
-	c.Workers = []WorkerConfig{{URL: "x", MaxLoad: "x", LoadPenalty: "x", Headers: headers, APIKeyFile: "x"}}
+	c.Workers = []WorkerConfig{{URL: "x", MaxLoad: "x", LoadPenalty: "x", CacheTokens: "x", Headers: headers, APIKeyFile: "x"}}
 	c.Proxy.RetryStatuses = []string{"x"}
 	c.Proxy.RemoteMediaURLPolicy = "x"
 	c.Health.Headers = headers

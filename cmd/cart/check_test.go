@@ -55,7 +55,7 @@ var wrong = []struct {
 	{"list.json", [][]string{{"list.json:3: ", "Middleware cart", "logLevel", `"loud"`, "one of debug, info, warn, error"}}},
 	{"compose.yml", [][]string{
 		{"compose.yml:8: ", "service traefik", "workers[0].maxLoad", `"-1"`, wholeFrom1},
-		{"compose.yml:13: ", "service swarm", "policy", `"fast"`, "one of threshold, leastLoad"},
+		{"compose.yml:13: ", "service swarm", "policy", `"fast"`, "one of threshold, cost, leastLoad"},
 	}},
 	{"labels-index.txt", [][]string{
 		{"labels-index.txt:1: ", "label traefik.http.middlewares.cart.plugin.cart.workers0].url", "want an index as in workers[0].url"},
@@ -83,7 +83,7 @@ var wrong = []struct {
 	{"template.yml", [][]string{{"template.yml: ", "maxLoad", `"none"`, wholeFrom1}}},
 	{"template-error.yml", [][]string{{"template-error.yml:6: ", `"nosuchfunction" not defined`}}},
 	{"bare.yml", [][]string{
-		{"bare.yml:1: ", "policy", `"fastest"`, "one of threshold, leastLoad, roundRobin, random"},
+		{"bare.yml:1: ", "policy", `"fastest"`, "one of threshold, cost, leastLoad, roundRobin, random"},
 		{"bare.yml:2: ", "endpoints.workers", `"/x"`, "differs from endpoints.health"},
 		{"bare.yml:3: ", "cache.maxTreeBytes", `"12 MB"`, "KiB, MiB or GiB"},
 		{"bare.yml:4: ", "proxy.jitterFactor", `"-1"`, "a number from 0 to 1"},

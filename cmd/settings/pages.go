@@ -18,7 +18,8 @@ const (
 var inReadme = []string{
 	"workers[].url", "workers[].maxLoad", "workers[].loadPenalty", "workers[].headers", "workers[].apiKeyFile",
 	"discovery.service", "discovery.dns",
-	"policy", "maxLoad", "cache.threshold", "cache.matchAbsThreshold", "cache.balanceAbsThreshold", "cache.balanceRelThreshold",
+	"workers[].cacheTokens", "policy", "cost.instances", "shadow", "maxLoad",
+	"cache.threshold", "cache.matchAbsThreshold", "cache.balanceAbsThreshold", "cache.balanceRelThreshold",
 	"cache.maxTreeBytes",
 	"proxy.maxRetries", "proxy.retryStatuses", "proxy.connectTimeout", "proxy.firstByteTimeout", "proxy.requestTimeout",
 	"proxy.streamIdleTimeout", "proxy.maxBodyBytes", "proxy.addDecisionHeaders",

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// write writes one table of all, the comparison of threshold and cost, and what the special scenarios are.
+func write(out io.Writer, o *options, recorded, special []*line) {
+	fmt.Fprintf(out, "Hit ratio / mean / 99th percentile of the time to first token in seconds; geometric means of %d draws.\n\n", o.seeds)
+	fmt.Fprintf(out, "| workload | replicas | load | instances | %s |\n|---|---|---|---|%s\n", strings.Join(o.policies, " | "),
+		strings.Repeat("---|", len(o.policies)))
+	for _, l := range append(slices.Clone(recorded), special...) {
+		fmt.Fprintf(out, "| %s | %d | %.0f %% | %d |", l.scenario.name, l.scenario.replicas, 100*l.scenario.load, l.instances)
+		for _, p := range o.policies {
+			r := average(l.results[p])
+			fmt.Fprintf(out, " %.3f / %.2f / %.2f |", r.hit, r.mean, r.p99)
+		}
+		fmt.Fprintln(out)
+	}
+	for _, n := range o.instances {
+		fmt.Fprintf(out, "| **geometric mean** | | | %d |", n)
+		for _, p := range o.policies {
+			r := average(of(recorded, n, p))
+			fmt.Fprintf(out, " **%.2f / %.2f** |", r.mean, r.p99)
+		}
+		fmt.Fprintln(out)
+	}
+	fmt.Fprintln(out)
+	if slices.Contains(o.policies, "threshold") && slices.Contains(o.policies, "cost") {
+		for _, n := range o.instances {
+			t, c := average(of(recorded, n, "threshold")), average(of(recorded, n, "cost"))
+			fmt.Fprintf(out, "cost against threshold over the recorded traces, instances %d: mean x%.3f, p99 x%.3f\n\n", n,
+				c.mean/t.mean, c.p99/t.p99)
+		}
+	}
+	for _, l := range special {
+		fmt.Fprintf(out, "- **%s**: %s\n", l.scenario.name, l.scenario.about)
+	}
+}
+
+// of returns all results of a policy with that many instances.
+func of(lines []*line, instances int, policy string) []*result {
+	var out []*result
+	for _, l := range lines {
+		if l.instances == instances {
+			out = append(out, l.results[policy]...)
+		}
+	}
+	return out
+}
+
+// average returns the mean hit ratio and the geometric means of the times.
+func average(results []*result) *result {
+	out := &result{}
+	n := float64(len(results))
+	for _, r := range results {
+		out.hit += r.hit / n
+		out.mean += math.Log(r.mean) / n
+		out.p99 += math.Log(r.p99) / n
+	}
+	out.mean = math.Exp(out.mean)
+	out.p99 = math.Exp(out.p99)
+	return out
+}
