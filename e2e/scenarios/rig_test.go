@@ -134,8 +134,12 @@ type poolState struct {
 	Usable int
 	Tree   struct{ Nodes, Bytes int }
 	// Workers are in the order of the configuration.
-	Workers   []workerState
-	Reasons   map[string]int
+	Workers []workerState
+	Reasons map[string]int
+	Shadow  *struct {
+		Decisions, Agreed, Total, Known, CouldKnow int
+		Reasons                                    map[string]int
+	}
 	Discovery struct {
 		State, Source, Error, LastSuccess string
 		Leaving, Ignored, Unmatched       []string
@@ -155,6 +159,8 @@ type workerState struct {
 	Claims     int
 	Draining   bool
 	PushedBack bool
+	Waiting    int
+	Queue      int
 }
 
 // waitServed waits for the router: files that are written one after the other may be applied one after the other.
