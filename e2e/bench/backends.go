@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/cart-llm/cart/e2e/process"
 )
 
 // backends is how many replicas stand behind the targets. All live in one process that does next to nothing.
@@ -137,8 +139,8 @@ func (c *calls) all() map[string]int64 {
 }
 
 // callsSince asks the backends for their counts and returns what was added to before, and the new counts.
-func callsSince(ctx context.Context, p *process, before map[string]int64) (added, now map[string]int64, err error) {
-	body, err := getBody(ctx, p.url()+"/bench-calls")
+func callsSince(ctx context.Context, p *process.Process, before map[string]int64) (added, now map[string]int64, err error) {
+	body, err := process.GetBody(ctx, p.URL()+"/bench-calls")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,11 +6,12 @@ import (
 	"encoding/json"
 	"io"
 	"math"
-	"net"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cart-llm/cart/e2e/report"
 )
 
 // TestMain lets the test binary play the roles that bench starts from its own.
@@ -105,24 +106,6 @@ func TestConversationsDiffer(t *testing.T) {
 	}
 }
 
-func TestListens(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := listens(os.Getpid(), port); err != nil {
-		t.Errorf("listens() = %v, want nil", err)
-	}
-	if err := listens(os.Getppid(), port); err == nil {
-		t.Error("listens() of another process = nil, want an error")
-	}
-	l.Close()
-	if err := listens(os.Getpid(), port); err == nil {
-		t.Error("listens() on a closed port = nil, want an error")
-	}
-}
-
 func TestLimits(t *testing.T) {
 	o, err := parseOptions([]string{"-quick", "-sizes", "32k"}, io.Discard)
 	if err != nil {
@@ -140,7 +123,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	writeLimits(&out, limits(r, o))
+	report.Limits(&out, limits(r, o))
 	for _, want := range []string{
 		"- **not met**: 1. chat, 32 KB, 32 clients: req/s >= 1 x sglang-router: 0.67 (333 / 500)",
 		"- not measured: 1. chat, 32 KB, 32 clients: req/s >= 2 x vllm-router",
@@ -159,15 +142,6 @@ func TestOptions(t *testing.T) {
 		if _, err := parseOptions(args, io.Discard); err == nil {
 			t.Errorf("parseOptions(%q) = nil, want an error", args)
 		}
-	}
-}
-
-func TestQuantile(t *testing.T) {
-	if got := quantile([]time.Duration{5, 1, 3, 2, 4}, 0.5); got != 3 {
-		t.Errorf("quantile() = %d, want 3", got)
-	}
-	if got := quantile(nil, 0.5); got != 0 {
-		t.Errorf("quantile() of nothing = %d, want 0", got)
 	}
 }
 

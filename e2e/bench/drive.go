@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/cart-llm/cart/e2e/process"
 )
 
 // tally is what came of driving a target.
@@ -48,7 +50,7 @@ func drive(ctx context.Context, t *target, w *workload, wantLength, conc int, la
 	}
 	sum.cpu = cpuAfter - cpuBefore
 	if t.proc != nil {
-		if sum.resident, err = resident(t.proc.pid); err != nil {
+		if sum.resident, err = process.Resident(t.proc.Pid); err != nil {
 			return nil, err
 		}
 	}
@@ -73,10 +75,10 @@ func cpuOf(t *target) (time.Duration, error) {
 	if t.proc == nil {
 		return 0, nil
 	}
-	if err := t.proc.alive(); err != nil {
+	if err := t.proc.Alive(); err != nil {
 		return 0, err
 	}
-	return cpuTime(t.proc.pid)
+	return process.CPUTime(t.proc.Pid)
 }
 
 func together(clients []*client, f func(c *client)) {

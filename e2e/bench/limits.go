@@ -2,25 +2,9 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"math"
+
+	"github.com/cart-llm/cart/e2e/report"
 )
-
-// limit is one of issue 5's, with what was measured.
-type limit struct {
-	text string
-	got  float64 // NaN: not measured
-	most bool    // got is to be at most bound, else at least
-	than float64
-	how  string // the figures behind got
-}
-
-func (l limit) met() bool {
-	if l.most {
-		return l.got <= l.than
-	}
-	return l.got >= l.than
-}
 
 // perSize has the factors of limits that differ by body.
 var perSize = []struct {
@@ -31,8 +15,8 @@ var perSize = []struct {
 }
 
 // limits are points 1 (32 clients) and 2 (one client), both about CART interpreted, for the sizes of the run.
-func limits(r *results, o *options) []limit {
-	var out []limit
+func limits(r *results, o *options) []report.Limit {
+	var out []report.Limit
 	chat := allShapes[0]
 	at := func(sh *shape, size, conc int, name string) figures { return r.of(cell{sh, size, conc, name}) }
 	wanted := map[int]bool{}
@@ -49,9 +33,9 @@ func limits(r *results, o *options) []limit {
 			than float64
 		}{{sglangRouter, p.rate}, {vllmRouter, 2}} {
 			f := at(chat, p.size, 32, other.name)
-			out = append(out, limit{
-				text: fmt.Sprintf("1. chat, %s, 32 clients: req/s >= %g x %s", sizeName(p.size), other.than, other.name),
-				got:  cart.rate / f.rate, than: other.than, how: fmt.Sprintf("%.0f / %.0f", cart.rate, f.rate),
+			out = append(out, report.Limit{
+				Text: fmt.Sprintf("1. chat, %s, 32 clients: req/s >= %g x %s", sizeName(p.size), other.than, other.name),
+				Got:  cart.rate / f.rate, Than: other.than, How: fmt.Sprintf("%.0f / %.0f", cart.rate, f.rate),
 			})
 		}
 	}
@@ -61,9 +45,9 @@ func limits(r *results, o *options) []limit {
 		}
 		cart, sglang, own := at(chat, p.size, 1, interpreted), at(chat, p.size, 1, sglangRouter), at(chat, p.size, 1, wrr)
 		most := func(what string, a, b, than float64) {
-			out = append(out, limit{
-				text: fmt.Sprintf("2. %s, 1 client: %s", sizeName(p.size), what), got: a / b, most: true, than: than,
-				how: fmt.Sprintf("%.0f / %.0f us", a, b),
+			out = append(out, report.Limit{
+				Text: fmt.Sprintf("2. %s, 1 client: %s", sizeName(p.size), what), Got: a / b, Most: true, Than: than,
+				How: fmt.Sprintf("%.0f / %.0f us", a, b),
 			})
 		}
 		most(fmt.Sprintf("chat, p50 <= %g x sglang-router", p.late), cart.p50, sglang.p50, p.late)
@@ -76,24 +60,4 @@ func limits(r *results, o *options) []limit {
 		}
 	}
 	return out
-}
-
-// writeLimits writes which limits are met.
-func writeLimits(out io.Writer, all []limit) {
-	fmt.Fprintf(out, "\n## Limits\n\n")
-	met, measured := 0, 0
-	for _, l := range all {
-		if math.IsNaN(l.got) {
-			fmt.Fprintf(out, "- not measured: %s\n", l.text)
-			continue
-		}
-		measured++
-		verdict := "**not met**"
-		if l.met() {
-			met++
-			verdict = "met"
-		}
-		fmt.Fprintf(out, "- %s: %s: %.2f (%s)\n", verdict, l.text, l.got, l.how)
-	}
-	fmt.Fprintf(out, "\n%d of %d limits measured are met.\n", met, measured)
 }

@@ -26,12 +26,6 @@ const (
 	exitInterrupted = 130
 )
 
-// The processes that bench starts from its own binary are told apart by their first argument.
-const (
-	roleBackends = "role-backends"
-	roleCart     = "role-cart"
-)
-
 func main() {
 	if len(os.Args) > 1 && (os.Args[1] == roleBackends || os.Args[1] == roleCart) {
 		if err := playRole(os.Args[1], os.Args[2:]); err != nil {

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/cart-llm/cart/e2e/process"
 )
 
 // cell is one line of the tables.
@@ -43,7 +45,7 @@ func benchTargets(ctx context.Context, s *stage, o *options, out io.Writer) erro
 	if err := s.startTargets(ctx, o.targets); err != nil {
 		return err
 	}
-	begin, load := time.Now(), loadAverage()
+	begin, load := time.Now(), process.LoadAverage()
 	r := &results{cells: map[cell]*tally{}, bodies: map[string]int{}, notes: s.leftOut}
 	speaks, err := s.preflight(ctx, o, r)
 	if err != nil {
@@ -51,7 +53,7 @@ func benchTargets(ctx context.Context, s *stage, o *options, out io.Writer) erro
 	}
 	err = measure(ctx, s, o, r, speaks)
 	if len(r.cells) > 0 {
-		(&report{out: out, options: o, results: r, targets: s.targets}).write(begin, load)
+		(&tables{out: out, options: o, results: r, targets: s.targets}).write(begin, load)
 	}
 	return err
 }
@@ -128,7 +130,7 @@ func (s *stage) preflight(ctx context.Context, o *options, r *results) (speaks m
 	}
 	for _, t := range s.targets {
 		if t.proc != nil {
-			if err := t.proc.prove(); err != nil {
+			if err := t.proc.Prove(); err != nil {
 				return nil, err
 			}
 		}

@@ -10,6 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cart-llm/cart/e2e/process"
+	"github.com/cart-llm/cart/e2e/proxies"
+	"github.com/cart-llm/cart/e2e/report"
 	"github.com/cart-llm/cart/e2e/traefik"
 )
 
@@ -43,14 +46,15 @@ func benchMemory(ctx context.Context, s *stage, o *options, out io.Writer) error
 		return err
 	}
 	// Traefik's debug endpoints tell the heap.
-	p, t, err := s.startPlugin(ctx, "", object{"api": object{"debug": true}}, object{"cache": object{"maxTreeBytes": treeBound}})
-	if err != nil {
+	p, t, err := proxies.Plugin(ctx, s.backendURLs(), object{"cache": object{"maxTreeBytes": treeBound}},
+		traefik.Options{Static: object{"api": object{"debug": true}}})
+	if _, err = s.keep(p, err); err != nil {
 		return err
 	}
-	m := &memoryRun{stage: s, target: &target{name: interpreted, proc: p, urls: []string{p.url()}}, traefik: t}
-	begin, load := time.Now(), loadAverage()
+	m := &memoryRun{stage: s, target: &target{name: interpreted, proc: p, urls: []string{p.URL()}}, traefik: t}
+	begin, load := time.Now(), process.LoadAverage()
 	if err := m.run(ctx, o.push); err != nil {
-		return errors.Join(err, p.alive())
+		return errors.Join(err, p.Alive())
 	}
 	m.report(out, begin, load)
 	return nil
@@ -103,7 +107,7 @@ func (m *memoryRun) run(ctx context.Context, push int64) error {
 	}
 	m.quick = after.below(slowDecision) - before.below(slowDecision)
 	m.quick /= float64(after.Count - before.Count)
-	m.peak, err = peakResident(m.target.proc.pid)
+	m.peak, err = process.PeakResident(m.target.proc.Pid)
 	return err
 }
 
@@ -126,7 +130,7 @@ func (d *decisionTimes) below(seconds float64) float64 {
 }
 
 func (m *memoryRun) decisions(ctx context.Context) (*decisionTimes, error) {
-	body, err := getBody(ctx, m.target.urls[0]+"/workers")
+	body, err := process.GetBody(ctx, m.target.urls[0]+"/workers")
 	if err != nil {
 		return nil, err
 	}
@@ -198,10 +202,10 @@ func (m *memoryRun) note(ctx context.Context, when string) error {
 	state := memoryState{when: when}
 	var err error
 	// Before the collection, which gives memory back that the process had.
-	if state.resident, err = resident(m.target.proc.pid); err != nil {
+	if state.resident, err = process.Resident(m.target.proc.Pid); err != nil {
 		return err
 	}
-	if _, err := getBody(ctx, m.traefik.URLAPI()+"/debug/pprof/heap?gc=1"); err != nil {
+	if _, err := process.GetBody(ctx, m.traefik.URLAPI()+"/debug/pprof/heap?gc=1"); err != nil {
 		return err
 	}
 	var vars struct {
@@ -211,7 +215,7 @@ func (m *memoryRun) note(ctx context.Context, when string) error {
 		return err
 	}
 	state.heap = vars.Memstats.HeapAlloc
-	body, err := getBody(ctx, m.target.urls[0]+"/workers")
+	body, err := process.GetBody(ctx, m.target.urls[0]+"/workers")
 	if err != nil {
 		return err
 	}
@@ -227,7 +231,7 @@ func (m *memoryRun) note(ctx context.Context, when string) error {
 }
 
 func (m *memoryRun) report(out io.Writer, begin time.Time, load string) {
-	writeHead(out, "CART: memory under a bound", begin, load)
+	report.Head(out, "CART: memory under a bound", begin, load)
 	fmt.Fprintf(out, "maxTreeBytes %d MiB; prompts of %s, %s and %s, all distinct, pushed by %d clients through CART\n"+
 		"in the official Traefik. Heap is what is live right after a collection.\n\n", treeBound>>20,
 		sizeName(memoryMix[0].size), sizeName(memoryMix[1].size), sizeName(memoryMix[2].size), pushClients)
@@ -245,18 +249,18 @@ func (m *memoryRun) report(out io.Writer, begin time.Time, load string) {
 	}
 	// What the process takes at its peak: the heap in use and the headroom that the garbage collector needs with it.
 	growth := float64(m.peak - idle.resident)
-	writeLimits(out, []limit{
-		{text: "4. peak RSS above idle, in MiB, <= 256 + 25 %", got: mebi(m.peak - idle.resident), most: true, than: 320,
-			how: fmt.Sprintf("%.0f - %.0f MiB", mebi(m.peak), mebi(idle.resident))},
-		{text: "4. bytes by /workers / growth of the process >= 0.8", got: float64(last.tree) / growth, than: 0.8,
-			how: fmt.Sprintf("%.1f / %.1f MiB", mebi(last.tree), growth/(1<<20))},
-		{text: "4. bytes by /workers / growth of the process <= 1.2", got: float64(last.tree) / growth, most: true, than: 1.2,
-			how: fmt.Sprintf("%.1f / %.1f MiB", mebi(last.tree), growth/(1<<20))},
-		{text: "4. share of decisions that took < 5 ms while every insert evicts >= 0.99", got: m.quick, than: 0.99,
-			how: fmt.Sprintf("%d requests", len(m.full))},
+	report.Limits(out, []report.Limit{
+		{Text: "4. peak RSS above idle, in MiB, <= 256 + 25 %", Got: mebi(m.peak - idle.resident), Most: true, Than: 320,
+			How: fmt.Sprintf("%.0f - %.0f MiB", mebi(m.peak), mebi(idle.resident))},
+		{Text: "4. bytes by /workers / growth of the process >= 0.8", Got: float64(last.tree) / growth, Than: 0.8,
+			How: fmt.Sprintf("%.1f / %.1f MiB", mebi(last.tree), growth/(1<<20))},
+		{Text: "4. bytes by /workers / growth of the process <= 1.2", Got: float64(last.tree) / growth, Most: true, Than: 1.2,
+			How: fmt.Sprintf("%.1f / %.1f MiB", mebi(last.tree), growth/(1<<20))},
+		{Text: "4. share of decisions that took < 5 ms while every insert evicts >= 0.99", Got: m.quick, Than: 0.99,
+			How: fmt.Sprintf("%d requests", len(m.full))},
 	})
 }
 
 func (m *memoryRun) trips(out io.Writer, when string, all []time.Duration) {
-	fmt.Fprintf(out, "- %s: p50 %.0f us, p99 %.0f us\n", when, micros(quantile(all, 0.5)), micros(quantile(all, 0.99)))
+	fmt.Fprintf(out, "- %s: p50 %.0f us, p99 %.0f us\n", when, micros(report.Quantile(all, 0.5)), micros(report.Quantile(all, 0.99)))
 }

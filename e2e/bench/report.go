@@ -4,23 +4,23 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"runtime"
-	"slices"
 	"time"
+
+	"github.com/cart-llm/cart/e2e/report"
 )
 
-// report writes the results as Markdown.
-type report struct {
+// tables writes the results as Markdown.
+type tables struct {
 	out     io.Writer
 	options *options
 	results *results
 	targets []*target
 }
 
-func (r *report) printf(format string, args ...any) { fmt.Fprintf(r.out, format, args...) }
+func (r *tables) printf(format string, args ...any) { fmt.Fprintf(r.out, format, args...) }
 
-func (r *report) write(begin time.Time, load string) {
-	writeHead(r.out, "CART beside other proxies", begin, load)
+func (r *tables) write(begin time.Time, load string) {
+	report.Head(r.out, "CART beside other proxies", begin, load)
 	o := r.options
 	r.printf("%d rounds of %v for each line; client, proxy and %d instant backends share the machine. Compare within one table only.\n\n",
 		o.rounds, o.dur, backends)
@@ -45,17 +45,10 @@ func (r *report) write(begin time.Time, load string) {
 		}
 	}
 	r.notes()
-	writeLimits(r.out, limits(r.results, o))
+	report.Limits(r.out, limits(r.results, o))
 }
 
-// writeHead tells what the figures are worth.
-func writeHead(out io.Writer, title string, begin time.Time, load string) {
-	fmt.Fprintf(out, "# %s\n\n%s, %d cores, %s, %s. Load average before: %s. Took %v.\n\n",
-		title, machine(), runtime.NumCPU(), runtime.Version(),
-		begin.UTC().Format("2006-01-02 15:04 UTC"), load, time.Since(begin).Round(time.Second))
-}
-
-func (r *report) table(sh *shape, conc int) {
+func (r *tables) table(sh *shape, conc int) {
 	clients := fmt.Sprintf("%d clients", conc)
 	if conc == 1 {
 		clients = "1 client"
@@ -76,12 +69,12 @@ func (r *report) table(sh *shape, conc int) {
 				cpu, rss = fmt.Sprintf("%.0f", f.cpu), fmt.Sprintf("%.0f", f.rss)
 			}
 			r.printf("| %s | %s | %.0f | %.0f | %.0f | %s | %s | %d | %s | %s | %s | %s |\n", sizeName(size), t.name, f.p50, f.p99, f.rate,
-				cpu, rss, f.failed, ratio(f.p50, sglang.p50), ratio(f.rate, sglang.rate), ratio(f.p50, own.p50), ratio(f.rate, own.rate))
+				cpu, rss, f.failed, report.Ratio(f.p50, sglang.p50), report.Ratio(f.rate, sglang.rate), report.Ratio(f.p50, own.p50), report.Ratio(f.rate, own.rate))
 		}
 	}
 }
 
-func (r *report) notes() {
+func (r *tables) notes() {
 	if len(r.results.notes) == 0 {
 		return
 	}
@@ -110,27 +103,11 @@ func (r *results) of(c cell) figures {
 	n := len(t.latency)
 	return figures{
 		requests: n, failed: t.failed,
-		p50: micros(quantile(t.latency, 0.5)), p99: micros(quantile(t.latency, 0.99)),
+		p50: micros(report.Quantile(t.latency, 0.5)), p99: micros(report.Quantile(t.latency, 0.99)),
 		rate: float64(n) / t.clock.Seconds(), cpu: micros(t.cpu) / float64(n), rss: mebi(t.resident),
 	}
-}
-
-// quantile sorts what it is given.
-func quantile(all []time.Duration, q float64) time.Duration {
-	if len(all) == 0 {
-		return 0
-	}
-	slices.Sort(all)
-	return all[int(q*float64(len(all)-1))]
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 func mebi(n int64) float64 { return float64(n) / (1 << 20) }
-
-func ratio(a, b float64) string {
-	if math.IsNaN(a) || math.IsNaN(b) || b == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", a/b)
-}

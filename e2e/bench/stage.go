@@ -10,19 +10,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cart-llm/cart/e2e/process"
+	"github.com/cart-llm/cart/e2e/proxies"
 	"github.com/cart-llm/cart/e2e/traefik"
 )
 
 // The targets by name, in the order of the tables.
 const (
 	direct       = "direct"
-	wrr          = "wrr"
-	p2c          = "p2c"
+	wrr          = proxies.WRR
+	p2c          = proxies.P2C
 	interpreted  = "cart"
 	before       = "cart-before"
 	compiled     = "cart-compiled"
-	sglangRouter = "sglang-router"
-	vllmRouter   = "vllm-router"
+	sglangRouter = proxies.SGLangRouter
+	vllmRouter   = proxies.VLLMRouter
 )
 
 var targetNames = []string{direct, wrr, p2c, interpreted, before, compiled, sglangRouter, vllmRouter}
@@ -38,23 +40,26 @@ var targetAbout = map[string]string{
 	vllmRouter:   "vllm-router 0.1.17, policy cache_aware, its defaults, log level warning",
 }
 
+// object is a piece of configuration.
+type object = map[string]any
+
 // target is one way from the client to the backends.
 type target struct {
 	name string
-	urls []string // used by turns
-	host string   // the Host header, "" = that of the address
-	proc *process // nil: no proxy
+	urls []string         // used by turns
+	host string           // the Host header, "" = that of the address
+	proc *process.Process // nil: no proxy
 }
 
 // stage is all that runs.
 type stage struct {
 	progress io.Writer
 	word     string // in all answers of this run's backends
-	backends *process
+	backends *process.Process
 	targets  []*target
 	leftOut  []string // which targets could not be started, and why
 	before   string   // the root of the working tree to compare with, "" = none
-	started  []*process
+	started  []*process.Process
 }
 
 func (s *stage) say(format string, args ...any) { fmt.Fprintf(s.progress, format+"\n", args...) }
@@ -62,16 +67,13 @@ func (s *stage) say(format string, args ...any) { fmt.Fprintf(s.progress, format
 // startBackends starts the backends; interval is the time between events if they are to stream, else 0.
 func (s *stage) startBackends(ctx context.Context, interval time.Duration) (err error) {
 	s.word = fmt.Sprintf("bench-%016x", rand.Uint64())
-	s.backends, err = startRole(ctx, roleBackends, s.word, interval.String())
-	if err == nil {
-		s.started = append(s.started, s.backends)
-	}
+	s.backends, err = s.keep(startRole(ctx, roleBackends, s.word, interval.String()))
 	return err
 }
 
 func (s *stage) backendURLs() []string {
 	var urls []string
-	for _, port := range s.backends.ports {
+	for _, port := range s.backends.Ports {
 		urls = append(urls, fmt.Sprintf("http://127.0.0.1:%d", port))
 	}
 	return urls
@@ -79,7 +81,7 @@ func (s *stage) backendURLs() []string {
 
 // startTargets starts those that are asked for. CART and Traefik have to start; a router of others may be missing.
 func (s *stage) startTargets(ctx context.Context, names []string) error {
-	var balancer *process
+	var balancer *process.Process
 	for _, name := range names {
 		t := &target{name: name}
 		var err error
@@ -90,7 +92,7 @@ func (s *stage) startTargets(ctx context.Context, names []string) error {
 			if balancer == nil {
 				balancer, err = s.startBalancer(ctx)
 			}
-			t.proc, t.host = balancer, balancerHost(name)
+			t.proc, t.host = balancer, proxies.BalancerHost(name)
 		case interpreted:
 			t.proc, err = s.startInterpreted(ctx, object{})
 		case before:
@@ -99,11 +101,9 @@ func (s *stage) startTargets(ctx context.Context, names []string) error {
 			}
 			t.proc, err = s.startBefore(ctx)
 		case compiled:
-			if t.proc, err = startRole(ctx, roleCart, s.backendURLs()...); err == nil {
-				s.started = append(s.started, t.proc)
-			}
+			t.proc, err = s.keep(startRole(ctx, roleCart, s.backendURLs()...))
 		default:
-			if t.proc, err = s.startRouter(ctx, name); err != nil && ctx.Err() == nil {
+			if t.proc, err = s.keep(proxies.Router(ctx, name, s.backendURLs())); err != nil && ctx.Err() == nil {
 				s.leftOut = append(s.leftOut, fmt.Sprintf("%s is left out: %v", name, err))
 				s.say("%s is left out: %v", name, err)
 				continue
@@ -113,7 +113,7 @@ func (s *stage) startTargets(ctx context.Context, names []string) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if t.proc != nil {
-			t.urls = []string{t.proc.url()}
+			t.urls = []string{t.proc.URL()}
 		}
 		s.targets = append(s.targets, t)
 		s.say("started %s", name)
@@ -121,44 +121,49 @@ func (s *stage) startTargets(ctx context.Context, names []string) error {
 	return nil
 }
 
-// startTraefik starts the official Traefik with a dynamic configuration. from is the root of the plugin's source, "" = ours.
-func (s *stage) startTraefik(ctx context.Context, name, from string, static, dynamic object) (*process, *traefik.Traefik, error) {
-	t, err := traefik.Start(ctx, traefik.Options{LogLevel: "ERROR", Root: from, Static: static})
+// startBalancer starts a Traefik without plugins.
+func (s *stage) startBalancer(ctx context.Context) (*process.Process, error) {
+	p, err := proxies.Balancer(ctx, s.backendURLs(), wrr, p2c)
+	return s.keep(p, err)
+}
+
+// startInterpreted starts a Traefik with CART as its plugin. more is added to CART's configuration.
+func (s *stage) startInterpreted(ctx context.Context, more object) (*process.Process, error) {
+	p, _, err := proxies.Plugin(ctx, s.backendURLs(), more, traefik.Options{})
+	return s.keep(p, err)
+}
+
+// startBefore starts a Traefik with the plugin of the working tree to compare with.
+func (s *stage) startBefore(ctx context.Context) (*process.Process, error) {
+	ours, err := traefik.Root()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	p := &process{name: name, pid: t.Pid(), exited: t.Exited(), log: t.Log, stop: t.Stop}
-	s.started = append(s.started, p)
-	var port int
-	if _, err := fmt.Sscanf(t.URL(), "http://127.0.0.1:%d", &port); err != nil {
-		return nil, nil, err
+	binary, err := traefik.Binary(ctx, ours)
+	if err != nil {
+		return nil, err
 	}
-	p.ports = []int{port}
-	if err := t.Write("bench.yml", dynamic); err != nil {
-		return nil, nil, err
+	if err := os.Setenv("TRAEFIK_BIN", binary); err != nil {
+		return nil, err
 	}
-	if err := t.WaitApplied(ctx); err != nil {
-		return nil, nil, err
+	p, _, err := proxies.Plugin(ctx, s.backendURLs(), object{}, traefik.Options{Root: s.before})
+	return s.keep(p, err)
+}
+
+// keep notes a process that has started, for tearDown.
+func (s *stage) keep(p *process.Process, err error) (*process.Process, error) {
+	if err == nil {
+		s.started = append(s.started, p)
 	}
-	return p, t, p.prove()
+	return p, err
 }
 
 // tearDown ends everything.
 func (s *stage) tearDown() error {
 	var errs []error
 	for _, p := range slices.Backward(s.started) {
-		errs = append(errs, p.stop())
+		errs = append(errs, p.Stop())
 	}
 	s.started = nil
 	return errors.Join(errs...)
-}
-
-// root is the repository's.
-func root() (string, error) {
-	dir, err := traefik.Root()
-	if err != nil {
-		wd, _ := os.Getwd() // for the message only
-		return "", fmt.Errorf("%s: %w", wd, err)
-	}
-	return dir, nil
 }

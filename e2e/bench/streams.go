@@ -11,6 +11,10 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/cart-llm/cart/e2e/process"
+	"github.com/cart-llm/cart/e2e/proxies"
+	"github.com/cart-llm/cart/e2e/report"
 )
 
 // streamsRun is what came of many streams at once through one target.
@@ -40,10 +44,10 @@ func benchStreams(ctx context.Context, s *stage, o *options, out io.Writer) erro
 		return err
 	}
 	s.targets = []*target{
-		{name: wrr, proc: balancer, host: balancerHost(wrr), urls: []string{balancer.url()}},
-		{name: interpreted, proc: plugin, urls: []string{plugin.url()}},
+		{name: wrr, proc: balancer, host: proxies.BalancerHost(wrr), urls: []string{balancer.URL()}},
+		{name: interpreted, proc: plugin, urls: []string{plugin.URL()}},
 	}
-	begin, load := time.Now(), loadAverage()
+	begin, load := time.Now(), process.LoadAverage()
 	runs := map[string][]*streamsRun{}
 	for round := range streamRounds {
 		for i := range s.targets {
@@ -62,7 +66,7 @@ func benchStreams(ctx context.Context, s *stage, o *options, out io.Writer) erro
 
 // openStreams opens streams, all of which are open at the same time for a while, and reads them to their end.
 func (s *stage) openStreams(ctx context.Context, t *target, count int) (*streamsRun, error) {
-	if err := t.proc.prove(); err != nil {
+	if err := t.proc.Prove(); err != nil {
 		return nil, err
 	}
 	transport := newTransport(count)
@@ -70,7 +74,7 @@ func (s *stage) openStreams(ctx context.Context, t *target, count int) (*streams
 	work := newWorkload(allShapes[0], 1<<10).streaming()
 	run := &streamsRun{}
 	var err error
-	if run.before, err = resident(t.proc.pid); err != nil {
+	if run.before, err = process.Resident(t.proc.Pid); err != nil {
 		return nil, err
 	}
 	cpuBefore, err := cpuOf(t)
@@ -109,9 +113,9 @@ func (s *stage) openStreams(ctx context.Context, t *target, count int) (*streams
 			run.cpu = cpuAfter - cpuBefore
 			return run, err
 		case <-sample.C:
-			now, err := resident(t.proc.pid)
+			now, err := process.Resident(t.proc.Pid)
 			if err != nil {
-				return nil, t.proc.alive()
+				return nil, t.proc.Alive()
 			}
 			run.during = max(run.during, now)
 		}
@@ -157,7 +161,7 @@ func readStream(ctx context.Context, tr *http.Transport, t *target, w *workload)
 }
 
 func reportStreams(out io.Writer, s *stage, o *options, runs map[string][]*streamsRun, begin time.Time, load string) {
-	writeHead(out, "CART: many streams at once", begin, load)
+	report.Head(out, "CART: many streams at once", begin, load)
 	fmt.Fprintf(out, "%d streams of %d events, one every %v; %d rounds by turns. The delay of an event is from the backend's write to the\n"+
 		"client's read. Memory is resident memory with all streams open less that before, of the first round.\n\n",
 		o.count, streamEvents, o.interval, streamRounds)
@@ -178,18 +182,18 @@ func reportStreams(out io.Writer, s *stage, o *options, runs map[string][]*strea
 			}
 		}
 		first := runs[t.name][0]
-		p99[t.name] = micros(quantile(all, 0.99)) / 1000
+		p99[t.name] = micros(report.Quantile(all, 0.99)) / 1000
 		memory[t.name] = float64(first.during-first.before) / 1024 / float64(o.count)
-		fmt.Fprintf(out, "| %s | %d | %.1f | %.1f | %.1f | %.0f | %.0f | %.1f | %d |\n", t.name, len(all), micros(quantile(all, 0.5))/1000,
-			p99[t.name], micros(quantile(all, 1))/1000, micros(cpu)/float64(len(all)), mebi(first.before), memory[t.name], failed)
+		fmt.Fprintf(out, "| %s | %d | %.1f | %.1f | %.1f | %.0f | %.0f | %.1f | %d |\n", t.name, len(all), micros(report.Quantile(all, 0.5))/1000,
+			p99[t.name], micros(report.Quantile(all, 1))/1000, micros(cpu)/float64(len(all)), mebi(first.before), memory[t.name], failed)
 	}
 	if err := errors.Join(errs...); err != nil {
 		fmt.Fprintf(out, "\nFirst errors: %v\n", err)
 	}
-	writeLimits(out, []limit{
-		{text: "5. event delay p99 in ms, CART's less wrr's <= 200", got: p99[interpreted] - p99[wrr], most: true, than: 200,
-			how: fmt.Sprintf("%.1f - %.1f ms", p99[interpreted], p99[wrr])},
-		{text: "5. memory per stream <= 1.5 x wrr", got: memory[interpreted] / memory[wrr], most: true, than: 1.5,
-			how: fmt.Sprintf("%.1f / %.1f KiB", memory[interpreted], memory[wrr])},
+	report.Limits(out, []report.Limit{
+		{Text: "5. event delay p99 in ms, CART's less wrr's <= 200", Got: p99[interpreted] - p99[wrr], Most: true, Than: 200,
+			How: fmt.Sprintf("%.1f - %.1f ms", p99[interpreted], p99[wrr])},
+		{Text: "5. memory per stream <= 1.5 x wrr", Got: memory[interpreted] / memory[wrr], Most: true, Than: 1.5,
+			How: fmt.Sprintf("%.1f / %.1f KiB", memory[interpreted], memory[wrr])},
 	})
 }

@@ -22,6 +22,7 @@ type engine struct {
 	running    int         // admitted and not yet closed
 	prefilling bool        // one of the running ones has the prefill turn
 	counts     counts
+	steps      steps
 }
 
 // counts are the engine's totals since it started; they are what vLLM's counters show.
@@ -49,6 +50,7 @@ type sequence struct {
 	lease    *lease
 	admitted chan struct{} // closed by the engine
 	first    time.Time     // when prefill ended
+	stepped  stepped
 }
 
 func newEngine(o Options) *engine {
@@ -76,23 +78,31 @@ func (s *sequence) fits() bool { return s.needBlocks() <= s.e.cache.capacity }
 
 // open waits for admission and for the prefill of what is not cached.
 func (s *sequence) open(ctx context.Context) error {
-	if err := s.e.admit(ctx, s); err != nil {
+	e := s.e
+	if err := e.admit(ctx, s); err != nil {
 		return err
 	}
-	err := sleep(ctx, seconds(float64(s.prompt-s.cached), s.e.opts.PrefillRate))
+	if e.opts.StepTime > 0 {
+		return e.prefillInSteps(ctx, s)
+	}
+	err := sleep(ctx, seconds(float64(s.prompt-s.cached), e.opts.PrefillRate))
 	s.first = time.Now()
-
-	e := s.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.prefilling = false
 	if err != nil {
+		e.prefilling = false
 		e.leaveLocked(s, true)
 		return err
 	}
-	e.cache.fill(s.lease, s.chain())
-	e.admitLocked()
+	e.prefilledLocked(s)
 	return nil
+}
+
+// prefilledLocked ends the prefill turn of a sequence, all of whose prompt is computed.
+func (e *engine) prefilledLocked(s *sequence) {
+	e.prefilling = false
+	e.cache.fill(s.lease, s.hashes)
+	e.admitLocked()
 }
 
 // next returns the next token of the answer when it is due, or false after the last one.
@@ -100,8 +110,7 @@ func (s *sequence) next(ctx context.Context) (string, bool, error) {
 	if s.done == s.want {
 		return "", false, nil
 	}
-	due := s.first.Add(seconds(float64(s.done), s.e.opts.DecodeRate))
-	if err := sleep(ctx, time.Until(due)); err != nil {
+	if err := s.due(ctx); err != nil {
 		return "", false, err
 	}
 	var token string
@@ -113,6 +122,14 @@ func (s *sequence) next(ctx context.Context) (string, bool, error) {
 	s.text = append(s.text, token...)
 	s.done++
 	return token, true, nil
+}
+
+// due waits until the next token may be there.
+func (s *sequence) due(ctx context.Context) error {
+	if s.e.opts.StepTime > 0 {
+		return s.e.token(ctx, s)
+	}
+	return sleep(ctx, time.Until(s.first.Add(seconds(float64(s.done), s.e.opts.DecodeRate))))
 }
 
 // close ends a sequence that open let in, at its end or earlier. Blocks of the answer stay in the cache too.
@@ -161,8 +178,13 @@ func (e *engine) admit(ctx context.Context, s *sequence) error {
 			return ctx.Err()
 		}
 	}
-	e.prefilling = false // it was admitted in this very moment
-	e.leaveLocked(s, true)
+	// It was admitted in this very moment.
+	if e.opts.StepTime > 0 {
+		e.abandonLocked(s)
+	} else {
+		e.prefilling = false
+		e.leaveLocked(s, true)
+	}
 	return ctx.Err()
 }
 
@@ -182,11 +204,15 @@ func (e *engine) admitLocked() {
 		e.prefilling = true
 		e.counts.Prompt += int64(s.prompt)
 		e.counts.Cached += int64(s.cached)
+		if e.opts.StepTime > 0 {
+			e.beginLocked(s)
+		}
 		close(s.admitted)
 	}
 }
 
 func (e *engine) leaveLocked(s *sequence, aborted bool) {
+	delete(e.steps.decoding, s)
 	e.cache.release(s.lease)
 	e.running--
 	e.counts.Generated += int64(s.done)

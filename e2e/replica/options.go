@@ -1,5 +1,7 @@
 package replica
 
+import "time"
+
 // Options describe one simulated replica. The zero value is a fast, ordinary one: any model, no waiting, a cache of 8,192
 // blocks.
 type Options struct {
@@ -31,8 +33,20 @@ type Options struct {
 	// time at all.
 	PrefillRate float64
 
-	// DecodeRate is the number of tokens in a second each running sequence produces. Default 0, no time at all.
+	// DecodeRate is the number of tokens in a second each running sequence produces, each by itself. Default 0, no time at
+	// all. It is not used when StepTime is set.
 	DecodeRate float64
+
+	// StepTime, if set, makes the engine work in steps, as real ones do: in each, every running sequence gets a token, and
+	// the first of those that wait has at most ChunkTokens of its prompt computed. A step without such a chunk takes StepTime
+	// and StepEach for every sequence that decodes, one with a chunk what PrefillRate says of the chunk. Default 0, no steps.
+	StepTime time.Duration
+
+	// StepEach is what a sequence that decodes adds to a step. Default 0.
+	StepEach time.Duration
+
+	// ChunkTokens bounds what a step computes of a prompt. Default 1,024.
+	ChunkTokens int
 
 	// MaxRunning is the number of sequences that run at once; further ones wait in order of arrival. Default 256.
 	MaxRunning int
@@ -57,6 +71,7 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.CacheTokens, 131072)
 	orDefault(&o.CharsPerToken, 4)
 	orDefault(&o.MaxRunning, 256)
+	orDefault(&o.ChunkTokens, 1024)
 	orDefault(&o.OutputTokens, 16)
 	return o
 }

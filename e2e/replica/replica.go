@@ -2,8 +2,9 @@
 // its speed, and the ways in which such a server fails. Tests and benches put a router in front of several of them.
 //
 // What it models: a block cache closed under prefixes with least-recently-used eviction, admission in order of arrival,
-// prefill of uncached tokens one sequence at a time at a fixed rate, and decoding at a fixed rate per sequence. What it
-// leaves out: chunked prefill beside decoding, preemption, and any meaning of the text. A token is a fixed number of bytes.
+// prefill of uncached tokens one sequence at a time at a fixed rate, and decoding at a fixed rate per sequence, or in steps
+// with chunks of prompts beside it. What it leaves out: preemption, attention's growth with the length of what was computed
+// before, and any meaning of the text. A token is a fixed number of bytes.
 package replica
 
 import (

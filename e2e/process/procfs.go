@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"bufio"
@@ -13,8 +13,8 @@ import (
 // tick is the unit of the times in /proc/PID/stat: USER_HZ is 100 on every Linux.
 const tick = 10 * time.Millisecond
 
-// cpuTime is what all threads of a process have used so far.
-func cpuTime(pid int) (time.Duration, error) {
+// CPUTime is what all threads of a process have used so far.
+func CPUTime(pid int) (time.Duration, error) {
 	content, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {
 		return 0, err
@@ -36,11 +36,11 @@ func cpuTime(pid int) (time.Duration, error) {
 	return sum, nil
 }
 
-// resident is a process's resident memory in bytes.
-func resident(pid int) (int64, error) { return statusBytes(pid, "VmRSS:") }
+// Resident is a process's resident memory in bytes.
+func Resident(pid int) (int64, error) { return statusBytes(pid, "VmRSS:") }
 
-// peakResident is the most that it has been.
-func peakResident(pid int) (int64, error) { return statusBytes(pid, "VmHWM:") }
+// PeakResident is the most that it has been.
+func PeakResident(pid int) (int64, error) { return statusBytes(pid, "VmHWM:") }
 
 func statusBytes(pid int, key string) (int64, error) {
 	content, err := os.ReadFile(procFile(pid, "status"))
@@ -56,8 +56,8 @@ func statusBytes(pid int, key string) (int64, error) {
 	return 0, fmt.Errorf("%s tells no %s", procFile(pid, "status"), key)
 }
 
-// listens returns an error unless it is this process that listens on the port: another one may have taken it.
-func listens(pid, port int) error {
+// Listens returns an error unless it is this process that listens on the port: another one may have taken it.
+func Listens(pid, port int) error {
 	inodes := map[string]bool{}
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		if err := listeners(table, port, inodes); err != nil && !os.IsNotExist(err) {
@@ -97,8 +97,8 @@ func listeners(table string, port int, inodes map[string]bool) error {
 
 func procFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 
-// machine describes where the run took place, in one line.
-func machine() string {
+// Machine describes where the run took place, in one line.
+func Machine() string {
 	model := "unknown processor"
 	if content, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for _, line := range strings.Split(string(content), "\n") {
@@ -111,8 +111,8 @@ func machine() string {
 	return model
 }
 
-// loadAverage is that of the last minute.
-func loadAverage() string {
+// LoadAverage is that of the last minute.
+func LoadAverage() string {
 	content, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return "unknown"
