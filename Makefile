@@ -143,6 +143,15 @@ bench-cmp: $(BIN)/benchstat ## micro-benchmarks of the commit OLD against the wo
 replay: ## recorded request traces through CART's policies to modelled replicas, as Markdown (REPLAY='-seeds 1 -only conversation')
 	@cd e2e && $(GO) run ./replay $(REPLAY)
 
+# Both take minutes and want the machine for themselves. A part of a run: SEEDS=1 WORKLOADS=even TARGETS=cart-cost,sglang-router,
+# and for real PARTS=install, compare or restart, and VLLM=folder, which takes 6 GB.
+COMPARED = $(if $(SEEDS),-seeds $(SEEDS)) $(if $(WORKLOADS),-workloads $(WORKLOADS)) $(if $(TARGETS),-targets $(TARGETS)) $(if $(OUT),-o $(OUT))
+.PHONY: real fleet
+real: traefik ## CART beside Traefik's balancers and the Rust routers before three real vLLM servers, and one of them restarted
+	@cd e2e && $(GO) run ./real -vllm '$(or $(VLLM),$(CACHE)/vllm)' $(if $(PARTS),-parts $(PARTS)) $(COMPARED)
+fleet: traefik ## CART beside Traefik's balancers and sglang-router before eight simulated replicas, in real time
+	@cd e2e && $(GO) run ./fleet $(COMPARED)
+
 .PHONY: cases
 cases: traefik ## the public cases by id on each engine, or on ENGINE (RUN=regexp of ids, FULL=1: no wait scaled down)
 	@cd e2e && FULL='$(FULL)' GO='$(GO)' $(GO) run ./cmd/cases

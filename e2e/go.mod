@@ -7,13 +7,19 @@ replace github.com/cart-llm/cart => ../
 require (
 	github.com/cart-llm/cart v0.0.0
 	github.com/go-viper/mapstructure/v2 v2.5.0
+	github.com/prometheus/client_model v0.6.2
 	github.com/traefik/yaegi v0.16.1
 	gopkg.in/yaml.v3 v3.0.1
 )
 
 require (
 	github.com/BurntSushi/toml v1.2.1 // indirect
+	github.com/kr/pretty v0.3.1 // indirect
+	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/pelletier/go-toml v1.9.5
+	github.com/prometheus/common v0.66.1
+	go.yaml.in/yaml/v2 v2.4.2 // indirect
+	google.golang.org/protobuf v1.36.8 // indirect
 )
 
 require (
@@ -27,5 +33,5 @@ require (
 	github.com/mitchellh/mapstructure v1.5.1-0.20231216201459-8508981c8b6c
 	github.com/traefik/genconf v0.5.2 // indirect
 	github.com/traefik/paerser v0.2.0
-	golang.org/x/sys v0.34.0 // indirect
+	golang.org/x/sys v0.35.0 // indirect
 )

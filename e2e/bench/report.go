@@ -69,7 +69,8 @@ func (r *tables) table(sh *shape, conc int) {
 				cpu, rss = fmt.Sprintf("%.0f", f.cpu), fmt.Sprintf("%.0f", f.rss)
 			}
 			r.printf("| %s | %s | %.0f | %.0f | %.0f | %s | %s | %d | %s | %s | %s | %s |\n", sizeName(size), t.name, f.p50, f.p99, f.rate,
-				cpu, rss, f.failed, report.Ratio(f.p50, sglang.p50), report.Ratio(f.rate, sglang.rate), report.Ratio(f.p50, own.p50), report.Ratio(f.rate, own.rate))
+				cpu, rss, f.failed, report.Ratio(f.p50, sglang.p50), report.Ratio(f.rate, sglang.rate),
+				report.Ratio(f.p50, own.p50), report.Ratio(f.rate, own.rate))
 		}
 	}
 }

@@ -26,6 +26,8 @@ type Process struct {
 	Log func() string
 	// Stop ends it and returns when it has ended.
 	Stop func() error
+	// Kill ends it as kill -9 does. Those that Start did not start have none.
+	Kill func()
 }
 
 // Options tells how to start a program. The zero value is good.
@@ -67,9 +69,16 @@ func Start(name string, o Options, argv ...string) (*Process, error) {
 		close(exited)
 	}()
 	p := &Process{Name: name, Pid: cmd.Process.Pid, Exited: exited, Log: log.String}
+	p.Kill = func() {
+		_ = cmd.Process.Kill() // an error here and below means that it has ended
+		if o.Group {
+			_ = syscall.Kill(-p.Pid, syscall.SIGKILL)
+		}
+		<-exited
+	}
 	p.Stop = func() error {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
 		hold.Close()
+		_ = cmd.Process.Signal(syscall.SIGTERM)
 		grace := o.Grace
 		if grace == 0 {
 			grace = 2 * time.Second
@@ -77,12 +86,8 @@ func Start(name string, o Options, argv ...string) (*Process, error) {
 		select {
 		case <-exited:
 		case <-time.After(grace):
-			_ = cmd.Process.Kill()
 		}
-		if o.Group {
-			_ = syscall.Kill(-p.Pid, syscall.SIGKILL) // what is left of it; an error means that nothing is
-		}
-		<-exited
+		p.Kill() // what is left of it
 		return nil
 	}
 	return p, nil

@@ -3,7 +3,9 @@ package proxies
 import (
 	"context"
 	"embed"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -20,6 +22,9 @@ var locks embed.FS
 
 // installLimit bounds an installation.
 const installLimit = 5 * time.Minute
+
+// startLimit bounds a start, and then the search for replicas: engines that start at the same time are slow to answer.
+const startLimit = time.Minute
 
 // Router starts one of the Rust routers with policy cache_aware and its own defaults. Only what it logs is reduced:
 // sglang-router writes two lines a request by default, which none of the others does. It is installed in .cache/venvs on
@@ -71,8 +76,37 @@ func tryRouter(ctx context.Context, name, program string, replicas []string) (*p
 		return nil, err
 	}
 	p.Ports = []int{port}
-	if err := p.WaitHealthy(ctx, time.Minute); err != nil {
+	err = p.WaitHealthy(ctx, startLimit)
+	if err == nil {
+		err = waitForReplicas(ctx, p, len(replicas))
+	}
+	if err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
 	return p, nil
+}
+
+// waitForReplicas returns when a router has found all its replicas, which it looks for after it has begun to answer.
+func waitForReplicas(ctx context.Context, p *process.Process, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		var state struct {
+			Healthy int `json:"healthy_workers"`
+		}
+		body, err := process.GetBody(ctx, p.URL()+"/readiness") // 503 until it has found one
+		if err == nil {
+			err = json.Unmarshal(body, &state)
+		}
+		if err == nil && state.Healthy >= want {
+			return nil
+		}
+		select {
+		case <-p.Exited:
+			return p.Alive()
+		case <-ctx.Done():
+			return fmt.Errorf("%s has found %d of %d replicas: %w\n%s", p.Name, state.Healthy, want, errors.Join(err, ctx.Err()), p.Log())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }

@@ -29,6 +29,9 @@ type Options struct {
 	// CharsPerToken is the number of prompt bytes that make a token. Default 4.
 	CharsPerToken int
 
+	// Overhead is what a request for text takes before it is queued and before anything of its answer is sent. Default 0.
+	Overhead time.Duration
+
 	// PrefillRate is the number of uncached prompt tokens computed in a second, one sequence after another. Default 0, no
 	// time at all.
 	PrefillRate float64

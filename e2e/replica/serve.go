@@ -40,6 +40,9 @@ func (p *process) generate(d *dialect, w http.ResponseWriter, r *http.Request, x
 		writeJSON(w, http.StatusNotFound, d.notFound("The model `"+c.Model+"` does not exist."))
 		return
 	}
+	if sleep(r.Context(), p.opts.Overhead) != nil {
+		return // the client is gone
+	}
 	var script transcript = silent{}
 	if c.Stream {
 		script = d.stream(c, startSSE(w))

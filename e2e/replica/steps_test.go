@@ -11,21 +11,22 @@ func TestSteps_promptsInChunksAnswersBeside(t *testing.T) {
 	// A prompt of 1,000 tokens takes 10 chunks of 40 ms; a step without a chunk takes 20 ms.
 	r := start(t, Options{StepTime: 18 * time.Millisecond, StepEach: 2 * time.Millisecond, ChunkTokens: 100, PrefillRate: 2500})
 	long := `{"stream":true,"max_tokens":6,"prompt":"` + strings.Repeat("x", 4004) + `"}` // 1,001 tokens
+	// Steps follow one another on a clock of their own: none is early, and a late one has the next ones catch up.
 	first, end := firstToken(t, r, long)
-	near(t, "cold first token", first, 400*time.Millisecond)
-	near(t, "5 more tokens", end-first, 100*time.Millisecond)
-	first, _ = firstToken(t, r, long)
-	near(t, "warm first token", first, 4*time.Millisecond)
+	atLeast(t, "cold first token", first, 400*time.Millisecond)
+	atLeast(t, "5 more tokens", end, 500*time.Millisecond)
+	eventually(t, "a warm first token", func() bool {
+		first, _ := firstToken(t, r, long)
+		return first < 200*time.Millisecond // it takes 4 ms, on a machine that is not busy
+	})
 
 	// While another prompt is computed, an answer gets a token with each of its chunks.
 	var wg sync.WaitGroup
 	wg.Add(1)
 	go func() {
 		defer wg.Done()
-		_, end := firstToken(t, r, `{"stream":true,"max_tokens":9,"prompt":"short"}`)
-		if end < 240*time.Millisecond { // 320 ms, less what came before the prompt; without it they take 160 ms
-			t.Errorf("8 tokens beside a prompt took %v, want about 320ms", end)
-		}
+		_, end := firstToken(t, r, `{"stream":true,"max_tokens":100,"prompt":"short"}`)
+		atLeast(t, "99 tokens, 10 of them beside a prompt", end, 2180*time.Millisecond) // else 1,980 ms
 	}()
 	eventually(t, "it runs", func() bool { return r.Stats().Decoding == 1 })
 	firstToken(t, r, `{"stream":true,"max_tokens":1,"prompt":"`+strings.Repeat("y", 4000)+`"}`)
@@ -44,8 +45,13 @@ func TestSteps_promptsOneAfterAnother(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	if took := time.Since(begun); took < 300*time.Millisecond {
-		t.Errorf("three prompts took %v, want 300ms at least", took)
+	atLeast(t, "three prompts", time.Since(begun), 300*time.Millisecond)
+}
+
+func atLeast(t *testing.T, what string, got, want time.Duration) {
+	t.Helper()
+	if got < want-5*time.Millisecond {
+		t.Errorf("%s took %v, want %v at least", what, got, want)
 	}
 }
 
