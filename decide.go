@@ -310,6 +310,9 @@ func decideLoop(state *loopState) {
 			state.locked = false
 			p.mu.Unlock()
 			ex.done <- 1
+			if keyed && len(key) > keptLength {
+				return
+			}
 			continue
 		}
 
@@ -597,6 +600,9 @@ func decideLoop(state *loopState) {
 				state.locked = false
 				p.mu.Unlock()
 				ex.done <- 1
+				if len(key) > keptLength {
+					return
+				}
 				continue
 			}
 			r = cs[i].replica
@@ -871,5 +877,8 @@ func decideLoop(state *loopState) {
 			}
 		}
 		ex.done <- 1
+		if len(key) > keptLength {
+			return
+		}
 	}
 }

@@ -182,6 +182,9 @@ func keyLoop(state *loopState) {
 		}
 		if main < 0 {
 			finishKey(ex)
+			if len(body) > keptLength {
+				return
+			}
 			continue
 		}
 		marked = e != endpointCompletion && strings.Contains(body, controlMark)
@@ -342,12 +345,15 @@ func keyLoop(state *loopState) {
 		ex.key = prompt
 		if ex.keyOnly {
 			ex.done <- 1
-			continue
+		} else {
+			if ex.set.costs {
+				ex.streamed = strings.Contains(tail, streamOn) || strings.Contains(head, streamOn)
+			}
+			decideJobs <- ex
 		}
-		if ex.set.costs {
-			ex.streamed = strings.Contains(tail, streamOn) || strings.Contains(head, streamOn)
+		if len(body) > keptLength {
+			return
 		}
-		decideJobs <- ex
 	}
 }
 
