@@ -184,7 +184,7 @@ func (p *pool) lookWorked(workers []worker, now time.Time) {
 	d.err = ""
 	if d.logged != "" {
 		d.logged = ""
-		p.log.print(levelInfo, "discovery works again", "pool", p.name, "source", d.source)
+		p.log.printLater(levelInfo, "discovery works again", "pool", p.name, "source", d.source)
 	}
 	if !first && workers == nil {
 		return
@@ -193,7 +193,7 @@ func (p *pool) lookWorked(workers []worker, now time.Time) {
 	p.models = nil
 	p.modelsTurn++
 	if len(workers) == 0 {
-		p.log.print(levelWarn, "no replica is found: every request gets 503", "pool", p.name, "source", d.source)
+		p.log.printLater(levelWarn, "no replica is found: every request gets 503", "pool", p.name, "source", d.source)
 		return
 	}
 	names, leaving := []string{}, []string{}
@@ -204,7 +204,7 @@ func (p *pool) lookWorked(workers []worker, now time.Time) {
 			names = append(names, workers[i].name)
 		}
 	}
-	p.log.print(levelInfo, "replicas found", "pool", p.name, "source", d.source, "replicas", names, "leaving", leaving)
+	p.log.printLater(levelInfo, "replicas found", "pool", p.name, "source", d.source, "replicas", names, "leaving", leaving)
 }
 
 // lookFailed notes why the source told nothing; the list stays. The caller holds the lock.
@@ -215,7 +215,7 @@ func (p *pool) lookFailed(err error, now time.Time) {
 	trouble, _, _ := strings.Cut(d.err, ": ") // what follows may have port numbers, other ones each time
 	if trouble != d.logged && (!d.succeeded.IsZero() || now.Sub(d.since) >= quietStart) {
 		d.logged = trouble
-		p.log.print(levelWarn, "discovery failed: the last known list stays", "pool", p.name, "source", d.source,
+		p.log.printLater(levelWarn, "discovery failed: the last known list stays", "pool", p.name, "source", d.source,
 			"replicas", len(p.replicas), "error", d.err)
 	}
 	if d.failures != staleAfter {
@@ -273,7 +273,7 @@ func (p *pool) setSource(now time.Time) {
 		p.discovery = discovery{}
 		p.setWorkers(p.set.workers)
 		if len(p.set.workers) == 0 {
-			p.log.print(levelWarn, "no workers are configured: every request gets 503", "pool", p.name)
+			p.log.printLater(levelWarn, "no workers are configured: every request gets 503", "pool", p.name)
 		}
 		return
 	}
@@ -320,9 +320,10 @@ func describeDiscovery(p *pool) *discoveryAnswer {
 		return nil
 	}
 	answer := &discoveryAnswer{Source: d.source, Interval: src.interval.String(), State: "ok", Error: d.err, Leaving: []string{},
-		Ignored: append([]string{}, d.ignored...), Unmatched: src.unmatched(d.servers)}
+		Ignored: append([]string{}, d.ignored...), Unmatched: []string{}}
 	if !d.succeeded.IsZero() {
 		answer.LastSuccess = d.succeeded.UTC().Format(time.RFC3339)
+		answer.Unmatched = src.unmatched(d.servers) // before there is a list nothing can be said of it
 	}
 	switch {
 	case d.err != "":

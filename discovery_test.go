@@ -42,6 +42,7 @@ func lookNow(t *testing.T, p *pool, now time.Time) {
 	}
 	findReplicas(l)
 	p.endLook(l, now)
+	written(t, p.log)
 }
 
 // listed tells the pool's replicas in one line, with ! behind those that are down and - behind those about to leave.
@@ -285,6 +286,20 @@ func TestDiscovery_overlayTunesWhatIsFound(t *testing.T) {
 	}
 	if d := describe(p, noon.UnixNano()).Discovery; len(d.Unmatched) != 1 || d.Unmatched[0] != "http://nobody:8000" {
 		t.Errorf("unmatched = %q, want the entry for which there is no replica", d.Unmatched)
+	}
+}
+
+// TestDiscovery_tellsOfNoUnmatchedEntryBeforeThereIsAList is about the moments after a start, and a source in trouble.
+func TestDiscovery_tellsOfNoUnmatchedEntryBeforeThereIsAList(t *testing.T) {
+	a := startAPI(t)
+	a.list("http://a")
+	c := foundAt(a.url)
+	c.Workers = []WorkerConfig{{URL: "http://a", MaxLoad: "7"}}
+	p := quietPool(t, c)
+	a.fail(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(401) })
+	lookNow(t, p, noon)
+	if d := describe(p, noon.UnixNano()).Discovery; d.State != "failing" || len(d.Unmatched) != 0 {
+		t.Errorf("before there is a list /workers says %+v, want failing and no entry unmatched", d)
 	}
 }
 

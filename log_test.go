@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -259,11 +261,7 @@ func TestLogger_printLaterWritesInOrderWithoutItsCaller(t *testing.T) {
 		l.printLater(levelInfo, strconv.Itoa(i))
 	}
 	close(stuck)
-	eventually(t, "all lines are written", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return !l.writing
-	})
+	written(t, l)
 	for i, line := range strings.Split(strings.TrimSpace(out.text()), "\n") {
 		if !strings.Contains(line, `"msg":"`+strconv.Itoa(i)+`"`) {
 			t.Fatalf("line %d is %q", i, line)
@@ -272,6 +270,55 @@ func TestLogger_printLaterWritesInOrderWithoutItsCaller(t *testing.T) {
 	_, lost := l.lost()
 	if n := strings.Count(out.text(), "\n"); n < mostWaiting || int64(n)+lost != mostWaiting+50 {
 		t.Errorf("%d lines written and %d lost, want %d in all", n, lost, mostWaiting+50)
+	}
+}
+
+// written waits until the lines of printLater are written.
+func written(t *testing.T, l *logger) {
+	t.Helper()
+	eventually(t, "all lines are written", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return !l.writing
+	})
+}
+
+// TestPool_writesNoLineUnderItsLock is about a standard output that is stuck: requests go on while replicas come and go.
+func TestPool_writesNoLineUnderItsLock(t *testing.T) {
+	stuck, out := make(chan bool), &slowWriter{}
+	out.wait = stuck
+	a := startAPI(t)
+	a.list("http://a", "http://b!")
+	p := quietPool(t, foundAt(a.url))
+	p.log = &logger{out: slog.New(slog.NewJSONHandler(out, nil)), least: levelInfo, alarms: limit{most: linesPerSecond}}
+	none, err := validate(CreateConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	none.logLevel = p.set.logLevel // or the pool would take another logger
+	var done int32
+	go func() {
+		for i, list := range [][]string{{"http://a", "http://b!"}, {"http://a!", "http://b"}, {}, {}, nil, {"http://a"}} {
+			a.list(list...)
+			if list == nil {
+				a.fail(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(500) })
+			}
+			l, _ := p.beginLook(noon.Add(time.Duration(10*i) * time.Second))
+			findReplicas(l)
+			p.endLook(l, noon.Add(time.Duration(10*i)*time.Second))
+			a.fail(nil)
+		}
+		p.apply(none, "none")
+		atomic.StoreInt32(&done, 1)
+	}()
+	eventually(t, "all is done though no line can be written", func() bool { return atomic.LoadInt32(&done) == 1 })
+	close(stuck)
+	written(t, p.log)
+	for _, line := range []string{"replicas found", "Traefik's health check has news", "no replica is found", "discovery failed",
+		"discovery works again", "no workers are configured"} {
+		if !strings.Contains(out.text(), line) {
+			t.Errorf("no line says %q: %s", line, out.text())
+		}
 	}
 }
 

@@ -261,7 +261,7 @@ func (p *pool) setWorkers(workers []worker) {
 		w.proxy = newProxy(w.base, p.transport, p.log)
 		r.worker = w
 		if r.sourced(w) {
-			p.log.print(levelInfo, "Traefik's health check has news", "pool", p.name, "replica", w.name, "down", w.down)
+			p.log.printLater(levelInfo, "Traefik's health check has news", "pool", p.name, "replica", w.name, "down", w.down)
 		}
 		p.replicas = append(p.replicas, r)
 		delete(known, w.name)
