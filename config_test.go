@@ -285,15 +285,16 @@ func TestValidate_namesKeyValueAndWhatIsAllowed(t *testing.T) {
 		{"discovery.interval", "0 -1s 99ms 1ms often", "a duration"},
 		{"discovery.api.address", "traefik:8080 ftp://traefik http://traefik?x", "http:// or https://, a host"},
 		{"discovery.api.address", "http://user:pass@traefik:8080", "no credentials; they go into discovery.api.user"},
-		{"discovery.api.user", "cart a:b", "discovery.api.password"},
+		{"discovery.api.user", "cart", "discovery.api.password"},
 		{"discovery.api.passwordFile", "/does/not/exist", "a readable file with the password"},
 		{"discovery.api.caFile", "/does/not/exist .traefik.yml", "a readable file of PEM certificates"},
 		{"discovery.api.insecureSkipVerify", "yes", "true or false"},
-		{"endpoints.metrics", "https://a", "a path such as /health"},
+		{"endpoints.metrics", "https://a /m?x=1 /m#x /%6d //m /../m /m/. m//m", "a path such as /health"},
 		{"endpoints.explain", "/explain on", "true or false"},
 		{"log.maxPerSecond", "-1 1.5 10/s", "a whole number from 0 to 1048576"},
 		{"workers[0].url", "a a:8000 //a ftp://a http:// http://:8000 http://a:0 http://a:70000 http://a:x http://a: http://a?q=1 " +
-			"http://a/? http://a#f http:a http://[::1 unix:///run/s http://a%zz", "http:// or https://, a host"},
+			"http://a/? http://a#f http:a http://[::1 unix:///run/s http://a%zz " +
+			"http://::1:8000 http://a:80:80", "http:// or https://, a host"},
 		{"workers[0].maxLoad", "0 x", "a whole number from 1 to"},
 		{"workers[0].loadPenalty", "-1 x", "a whole number from 0 to"},
 		{"workers[0].cacheTokens", "0 -1 450k 1.5 99999999999", "a whole number from 1 to 2147483647"},
@@ -609,6 +610,9 @@ func TestValidate_cutsLongValuesInErrors(t *testing.T) {
 func TestWithoutCredentials_keepsTheHost(t *testing.T) {
 	for _, row := range []struct{ value, want string }{
 		{"http://a:1", "http://a:1"}, {"http://u:p@a:1", "...@a:1"}, {"u:p@x@a", "...@a"}, {"", ""},
+		{"http://a/v1?key=s3cret", "http://a/v1?..."},
+		{"http://user:pass@a?key=s3cret&b=?", "...@a?..."},
+		{"http://a?", "http://a?"},
 	} {
 		if got := withoutCredentials(row.value); got != row.want {
 			t.Errorf("withoutCredentials(%q) = %q, want %q", row.value, got, row.want)
@@ -670,6 +674,10 @@ func TestValidate_wantsOneSource(t *testing.T) {
 			d.API.Password = "s3cret"
 			d.API.PasswordFile = "README.md"
 		}, "either discovery.api.password or .passwordFile"},
+		{"name and password in one", func(d *DiscoveryConfig) {
+			d.Service = "vllm@docker"
+			d.API.User = "cart:s3cret"
+		}, "discovery.api.user = \"cart:...\" is not allowed"},
 		{"a password for nobody", func(d *DiscoveryConfig) {
 			d.Service = "vllm@docker"
 			d.API.Password = "s3cret"

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -128,9 +129,9 @@ type healthAnswer struct {
 // endpoints reads the paths of CART's own answers, which have to differ.
 func (v *validator) endpoints(s *settings, c *EndpointsConfig) {
 	v.unknown("endpoints.", c.Unknown, v.known.Endpoints)
-	s.healthPath = v.path("endpoints.health", c.Health, true)
-	s.workersPath = v.path("endpoints.workers", c.Workers, true)
-	s.metricsPath = v.path("endpoints.metrics", c.Metrics, true)
+	s.healthPath = v.ownPath("endpoints.health", c.Health)
+	s.workersPath = v.ownPath("endpoints.workers", c.Workers)
+	s.metricsPath = v.ownPath("endpoints.metrics", c.Metrics)
 	s.explain = v.boolean("endpoints.explain", c.Explain)
 	if s.workersPath != "" && s.workersPath == s.healthPath {
 		v.fail("endpoints.workers", c.Workers, "a path that differs from endpoints.health")
@@ -138,6 +139,21 @@ func (v *validator) endpoints(s *settings, c *EndpointsConfig) {
 	if s.metricsPath != "" && (s.metricsPath == s.healthPath || s.metricsPath == s.workersPath) {
 		v.fail("endpoints.metrics", c.Metrics, "a path that differs from endpoints.health and endpoints.workers")
 	}
+}
+
+// ownPath reads the path of one of CART's own answers. Requests are compared with it letter by letter, in the form that they
+// have after Traefik cleaned and decoded them: any other form would be an answer that nobody can ever get.
+func (v *validator) ownPath(key, value string) string {
+	faults := len(v.faults)
+	out := v.path(key, value, true)
+	clean := path.Clean(out)
+	if clean != "/" && strings.HasSuffix(out, "/") {
+		clean += "/"
+	}
+	if out != "" && len(v.faults) == faults && (strings.ContainsAny(out, "?#%") || out != clean) {
+		v.fail(key, out, "a path such as /health, without ?, #, %, // and dots")
+	}
+	return out
 }
 
 // serveHealth tells whether there is a usable replica. It asks none.

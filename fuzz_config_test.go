@@ -84,7 +84,7 @@ var configKeys = []configKey{
 	{"endpoints.health", showPath}, {"endpoints.workers", showPath}, {"endpoints.metrics", showPath},
 	{"endpoints.explain", asItIs}, {"log.maxPerSecond", asItIs}, {"workers[0].url", showURL}, {"workers[0].maxLoad", asItIs},
 	{"workers[0].loadPenalty", asItIs}, {"workers[0].headers", asItIs}, {"discovery.service", asItIs}, {"discovery.dns", showURL},
-	{"discovery.interval", asItIs}, {"discovery.api.address", showURL}, {"discovery.api.user", asItIs},
+	{"discovery.interval", asItIs}, {"discovery.api.address", showURL}, {"discovery.api.user", onlyName},
 	{"discovery.api.insecureSkipVerify", asItIs},
 }
 

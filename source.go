@@ -127,10 +127,7 @@ func parseAddress(value string) (*url.URL, []header) {
 	}
 	u.Scheme = strings.ToLower(u.Scheme)
 	u.Host = strings.ToLower(u.Host)
-	port := u.Port()
-	number, err := strconv.Atoi(port)
-	goodPort := port == "" || (err == nil && number > 0 && number < 65536)
-	if (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || strings.HasSuffix(u.Host, ":") || !goodPort ||
+	if (u.Scheme != "http" && u.Scheme != "https") || !hasHost(u) ||
 		u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "" {
 		return nil, nil
 	}
@@ -143,6 +140,16 @@ func parseAddress(value string) (*url.URL, []header) {
 	credentials := []header{basicAuth(u.User.Username(), password)}
 	u.User = nil
 	return u, credentials
+}
+
+// hasHost says whether an address has a name or an address of a host, an IPv6 one in brackets, and maybe a port.
+func hasHost(u *url.URL) bool {
+	name, port := u.Hostname(), u.Port()
+	number, err := strconv.Atoi(port)
+	if name == "" || strings.HasSuffix(u.Host, ":") || (port != "" && (err != nil || number < 1 || number > 65535)) {
+		return false
+	}
+	return !strings.Contains(name, ":") || u.Host[0] == '['
 }
 
 // shortestInterval keeps a source from being asked without a pause.
@@ -203,7 +210,7 @@ func (v *validator) api(a *api, c *APIConfig, wanted bool) {
 	}
 	hasPassword := c.Password != "" || c.PasswordFile != ""
 	if strings.Contains(a.user, ":") || (a.user != "") != hasPassword {
-		v.fail("discovery.api.user", c.User, "a name without a colon, and with it discovery.api.password or .passwordFile")
+		v.fail("discovery.api.user", onlyName(c.User), "a name without a colon, and with it discovery.api.password or .passwordFile")
 	}
 	a.tls = &tls.Config{MinVersion: tls.VersionTLS12}
 	a.tls.InsecureSkipVerify = v.boolean("discovery.api.insecureSkipVerify", c.InsecureSkipVerify)
@@ -217,4 +224,12 @@ func (v *validator) api(a *api, c *APIConfig, wanted bool) {
 	if !wanted && (c.User != "" || c.Password != "" || c.PasswordFile != "" || c.CAFile != "") {
 		v.fail("discovery.service", "", "a service such as vllm@docker, for there are settings of discovery.api")
 	}
+}
+
+// onlyName hides what follows a colon: a password, most likely.
+func onlyName(user string) string {
+	if i := strings.Index(user, ":"); i >= 0 {
+		return user[:i+1] + "..."
+	}
+	return user
 }
