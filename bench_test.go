@@ -46,6 +46,8 @@ func benchPool(b testing.TB, replicas int, policy string) (*pool, *handler) {
 	c := CreateConfig()
 	c.Policy = policy
 	c.Health.Interval = "0"
+	c.Health.Metrics.Interval = "0"
+	c.Health.Models.Interval = "0"
 	c.MaxLoad = "1000"
 	for i := 0; i < replicas; i++ {
 		c.Workers = append(c.Workers, WorkerConfig{URL: "http://127.0.0.1:" + strconv.Itoa(10000+i)})
@@ -174,12 +176,45 @@ func (benchStream) RoundTrip(req *http.Request) (*http.Response, error) {
 		Request: req, Body: io.NopCloser(strings.NewReader("data: x\n\n")), ContentLength: -1}, nil
 }
 
-// BenchmarkExchange is BenchmarkServe with the judgement of the answer.
+// benchUsage answers as engines do, with the tokens of the prompt at the end.
+type benchUsage struct{ events int }
+
+func (u *benchUsage) RoundTrip(req *http.Request) (*http.Response, error) {
+	io.Copy(io.Discard, req.Body)
+	text := `{"id":"chatcmpl-1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"` +
+		strings.Repeat("word ", 60) + `"},"finish_reason":"stop"}],` + benchTokens
+	res := &http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"application/json"}}, Request: req}
+	res.ContentLength = int64(len(text))
+	var body io.Reader = strings.NewReader(text)
+	if u.events > 0 {
+		var events []io.Reader
+		for i := 0; i < u.events; i++ {
+			events = append(events, strings.NewReader(`data: {"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"delta":{"content":"word"}}]}`+"\n\n"))
+		}
+		events = append(events, strings.NewReader(`data: {"id":"chatcmpl-1","choices":[],`+benchTokens+"\n\n"), strings.NewReader("data: [DONE]\n\n"))
+		body = io.MultiReader(events...)
+		res.ContentLength = -1
+		res.Header.Set("Content-Type", "text/event-stream")
+	}
+	res.Body = io.NopCloser(body)
+	return res, nil
+}
+
+const benchTokens = `"usage":{"prompt_tokens":260,"total_tokens":320,"completion_tokens":60,"prompt_tokens_details":{"cached_tokens":240}}}`
+
+// BenchmarkExchange is BenchmarkServe with the judgement of the answer: without tokens of the prompt, and with them.
 func BenchmarkExchange(b *testing.B) {
-	for _, name := range []string{"whole", "stream"} {
+	for _, name := range []string{"whole", "stream", "usage", "stream-usage", "long-stream-usage"} {
 		var to http.RoundTripper = benchTransport{}
-		if name == "stream" {
+		switch name {
+		case "stream":
 			to = benchStream{}
+		case "usage":
+			to = &benchUsage{}
+		case "stream-usage":
+			to = &benchUsage{events: 10}
+		case "long-stream-usage":
+			to = &benchUsage{events: 210}
 		}
 		p, h := benchPool(b, 4, policyThreshold)
 		for _, r := range p.replicas {

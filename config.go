@@ -169,8 +169,24 @@ type HealthConfig struct {
 	// SuccessThreshold is how many good ones in a row bring it back. Default 1.
 	SuccessThreshold string `json:"successThreshold,omitempty"`
 	// Headers are sent with every probe, after the worker's own.
-	Headers map[string]string      `json:"headers,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	// Metrics tunes the look at a replica's own metrics, which tell how much its cache holds and whether it was restarted.
+	// Default /metrics each 10s. A replica without them is only known less well.
+	Metrics AskConfig `json:"metrics,omitempty"`
+	// Models tunes the look at a replica's list of models. If some replicas list the model that a request asks for, it goes to
+	// one of these. Default /v1/models each 10s.
+	Models  AskConfig              `json:"models,omitempty"`
 	Unknown map[string]interface{} `json:"-" mapstructure:",remain"`
+}
+
+// AskConfig says what a replica is asked in the background, and how often. health.timeout bounds one question, and
+// health.headers go with it.
+type AskConfig struct {
+	// Endpoint is the path, below the replica's base path.
+	Endpoint string `json:"endpoint,omitempty"`
+	// Interval is the time between two questions to a replica; 0 = it is not asked.
+	Interval string                 `json:"interval,omitempty"`
+	Unknown  map[string]interface{} `json:"-" mapstructure:",remain"`
 }
 
 // CircuitBreakerConfig tunes when failing requests take a replica out.
@@ -255,7 +271,15 @@ func CreateConfig() *Config {
 			AddRoutedPeerHeader: "true",
 			AddDecisionHeaders:  "false",
 		},
-		Health:         HealthConfig{Endpoint: "/health", Interval: "10s", Timeout: "2s", FailureThreshold: "3", SuccessThreshold: "1"},
+		Health: HealthConfig{
+			Endpoint:         "/health",
+			Interval:         "10s",
+			Timeout:          "2s",
+			FailureThreshold: "3",
+			SuccessThreshold: "1",
+			Metrics:          AskConfig{Endpoint: "/metrics", Interval: "10s"},
+			Models:           AskConfig{Endpoint: "/v1/models", Interval: "10s"},
+		},
 		CircuitBreaker: CircuitBreakerConfig{FailureThreshold: "5", SuccessThreshold: "2", Timeout: "30s"},
 		TLS:            TLSConfig{InsecureSkipVerify: "false"},
 		Endpoints:      EndpointsConfig{Health: "/health", Workers: "/workers", Metrics: "/metrics", Explain: "false"},

@@ -63,6 +63,10 @@ func setKey(t *testing.T, c *Config, key, value string) {
 		"health.timeout":                   &c.Health.Timeout,
 		"health.failureThreshold":          &c.Health.FailureThreshold,
 		"health.successThreshold":          &c.Health.SuccessThreshold,
+		"health.metrics.endpoint":          &c.Health.Metrics.Endpoint,
+		"health.metrics.interval":          &c.Health.Metrics.Interval,
+		"health.models.endpoint":           &c.Health.Models.Endpoint,
+		"health.models.interval":           &c.Health.Models.Interval,
 		"circuitBreaker.failureThreshold":  &c.CircuitBreaker.FailureThreshold,
 		"circuitBreaker.successThreshold":  &c.CircuitBreaker.SuccessThreshold,
 		"circuitBreaker.timeout":           &c.CircuitBreaker.Timeout,
@@ -142,6 +146,10 @@ func TestValidate_acceptsTheDefaults(t *testing.T) {
 		{"health.timeout", set.health.timeout, 2 * time.Second},
 		{"health.failureThreshold", set.health.failures, 3},
 		{"health.successThreshold", set.health.successes, 1},
+		{"health.metrics.endpoint", set.health.metrics.endpoint, "/metrics"},
+		{"health.metrics.interval", set.health.metrics.interval, 10 * time.Second},
+		{"health.models.endpoint", set.health.models.endpoint, "/v1/models"},
+		{"health.models.interval", set.health.models.interval, 10 * time.Second},
 		{"circuitBreaker.failureThreshold", set.breaker.failures, 5},
 		{"circuitBreaker.successThreshold", set.breaker.successes, 2},
 		{"circuitBreaker.timeout", set.breaker.openFor, 30 * time.Second},
@@ -199,6 +207,10 @@ func TestValidate_acceptsGoodValues(t *testing.T) {
 		{"health.timeout", "1ms 5"},
 		{"health.failureThreshold", "1 1000"},
 		{"health.successThreshold", "1 1000"},
+		{"health.metrics.endpoint", "/metrics stats/prometheus"},
+		{"health.metrics.interval", "0 1s 30"},
+		{"health.models.endpoint", "/v1/models /a/b?c=d"},
+		{"health.models.interval", "0 1m"},
 		{"health.headers", "X-Api-Key x-lower"},
 		{"circuitBreaker.failureThreshold", "1 1000"},
 		{"circuitBreaker.successThreshold", "1 1000"},
@@ -274,6 +286,10 @@ func TestValidate_namesKeyValueAndWhatIsAllowed(t *testing.T) {
 		{"health.timeout", "0 -1s", aLongerOne},
 		{"health.failureThreshold", "0 1001", "a whole number from 1 to 1000"},
 		{"health.successThreshold", "0 1001", "a whole number from 1 to 1000"},
+		{"health.metrics.endpoint", "http://a/metrics", "a path such as /health"},
+		{"health.metrics.interval", "-1s often", aDuration},
+		{"health.models.endpoint", "http://a/v1/models", "a path such as /health"},
+		{"health.models.interval", "-1s", aDuration},
 		{"health.headers", "X:Y (x)", "header names"},
 		{"circuitBreaker.failureThreshold", "0 -3", "a whole number from 1 to 1000"},
 		{"circuitBreaker.successThreshold", "0", "a whole number from 1 to 1000"},
@@ -360,7 +376,8 @@ func TestValidate_tellsAllErrorsAtOnce(t *testing.T) {
 func TestValidate_refusesUnknownKeysAtEachLevel(t *testing.T) {
 	odd := map[string]interface{}{"treshold": "0.5"}
 	for _, key := range []string{"treshold", "cache.treshold", "proxy.treshold", "health.treshold", "circuitBreaker.treshold",
-		"tls.treshold", "endpoints.treshold", "log.treshold", "workers[1].treshold", "discovery.treshold", "discovery.api.treshold"} {
+		"tls.treshold", "endpoints.treshold", "log.treshold", "workers[1].treshold", "discovery.treshold", "discovery.api.treshold",
+		"health.metrics.treshold", "health.models.treshold"} {
 		c := CreateConfig()
 		c.Workers = []WorkerConfig{{URL: "http://a"}, {URL: "http://b"}}
 		switch strings.TrimSuffix(key, ".treshold") {
@@ -372,6 +389,10 @@ func TestValidate_refusesUnknownKeysAtEachLevel(t *testing.T) {
 			c.Proxy.Unknown = odd
 		case "health":
 			c.Health.Unknown = odd
+		case "health.metrics":
+			c.Health.Metrics.Unknown = odd
+		case "health.models":
+			c.Health.Models.Unknown = odd
 		case "circuitBreaker":
 			c.CircuitBreaker.Unknown = odd
 		case "tls":

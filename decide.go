@@ -29,7 +29,7 @@ func decideLoop(state *loopState) {
 	var pressure, worth float64
 	var op, grade, g, i, j, k, n, id, at, end, low, high, mid, load, fresh, before, ties, start, to int
 	var full, allowed, routed, keyed, quick, costs bool
-	var why, key, label, rest string
+	var why, key, label, rest, only string
 	var first byte
 	var took time.Duration
 	var h *histogram
@@ -102,6 +102,10 @@ func decideLoop(state *loopState) {
 					h.counts[i]++
 					h.sum += took
 				}
+				if ex.tail != nil && len(p.tails) < mostTails {
+					p.tails = append(p.tails, ex.tail)
+					p.tailed = append(p.tailed, a)
+				}
 				state.locked = false
 				p.mu.Unlock()
 				ex.done <- 1
@@ -140,7 +144,11 @@ func decideLoop(state *loopState) {
 				}
 				p.freed = p.freed[:0]
 			}
-			if routed && ex.tried == nil && ex.set.quick && ex.explained == nil {
+			only = ""
+			if p.partial != nil && routed {
+				only = partialModel(p, ex.space)
+			}
+			if routed && ex.tried == nil && ex.set.quick && ex.explained == nil && only == "" {
 				if now >= p.rankedUntil {
 					p.rank(now)
 				}
@@ -173,7 +181,7 @@ func decideLoop(state *loopState) {
 		}
 		if op == opChoose && !quick && !costs {
 			// Candidates of the best grade there is: 0 = fine, 1 = asked to be left alone, 2 = breaker open. The last grade
-			// counts only when no breaker in the whole pool lets a request through. in.least is found on the way, one of the
+			// counts only when no breaker of all that serve the model lets a request through. in.least is found on the way, one of the
 			// least loaded by chance.
 			cs = p.scratch[:0]
 			grade = 2
@@ -181,7 +189,7 @@ func decideLoop(state *loopState) {
 			allowed = false
 			for _, r = range p.replicas {
 				r.slot = -1
-				if !r.up {
+				if !r.up || (only != "" && !r.lists(only)) {
 					continue
 				}
 				g = 0
@@ -627,8 +635,8 @@ func decideLoop(state *loopState) {
 				}
 			}
 			r.reasons[why]++
-			a = &attempt{replica: r, worker: r.worker, id: id, load: r.load, others: n, matched: k, why: why, at: now, least: low,
-				total: len(key)}
+			a = &attempt{replica: r, worker: r.worker, id: id, life: r.life, load: r.load, others: n, matched: k, why: why, at: now,
+				least: low, total: len(key)}
 			p.decided++
 			p.last[p.decided%lastDecisions] = a
 			if r.breaker.state != breakerClosed {
@@ -851,7 +859,7 @@ func decideLoop(state *loopState) {
 					ex.peer = r.worker.peer
 				}
 			}
-			ex.tried = append(ex.tried, id)
+			ex.tried = append(ex.tried, r.life)
 			took = time.Since(ex.begun)
 			ex.took = took
 			if routed {

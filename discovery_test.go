@@ -25,6 +25,8 @@ func foundAt(address string) *Config {
 	c.Discovery.Interval = "4s"
 	c.Discovery.API.Address = address
 	c.Health.Interval = "0"
+	c.Health.Metrics.Interval = "0"
+	c.Health.Models.Interval = "0"
 	c.Proxy.AddDecisionHeaders = "true"
 	c.LogLevel = "error"
 	return c

@@ -107,6 +107,8 @@ func namedAt(address string) *Config {
 	c := CreateConfig()
 	c.Discovery.DNS = address
 	c.Health.Interval = "0"
+	c.Health.Metrics.Interval = "0"
+	c.Health.Models.Interval = "0"
 	c.LogLevel = "error"
 	return c
 }

@@ -11,7 +11,8 @@
 //	tryOthers     proxy.go    goes on with that
 //	decideLoop    decide.go   gives the place back, tells the breaker, forgets what did not come true
 //
-// Beside it, in the background: healthLoop (health.go) probes the replicas, discoverLoop (discovery.go) follows their source,
+// Beside it, in the background: healthLoop (health.go) probes the replicas, engineLoop (engine.go) asks for their metrics and
+// models, feedbackLoop (feedback.go) learns from the ends of their answers, discoverLoop (discovery.go) follows their source,
 // janitor (pool.go) tidies the tree.
 //
 // Words: a replica is one inference server; its load is the number of requests in flight to it; the prompt of a request is

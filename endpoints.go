@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"math"
 	"net/http"
 	"path"
 	"strconv"
@@ -24,10 +25,12 @@ type workersAnswer struct {
 	Refused    map[string]int64 `json:"refused"`
 	Retries    int64            `json:"retries"`
 	// ClientClosed counts the clients that left before the end of their answer.
-	ClientClosed  int64            `json:"clientClosed"`
-	Decisions     histogramAnswer  `json:"decisionSeconds"`
-	Known         histogramAnswer  `json:"knownRatio"`
-	Characters    charactersAnswer `json:"characters"`
+	ClientClosed int64            `json:"clientClosed"`
+	Decisions    histogramAnswer  `json:"decisionSeconds"`
+	Known        histogramAnswer  `json:"knownRatio"`
+	Characters   charactersAnswer `json:"characters"`
+	// PerToken is how many characters of prompts make a token, as learnt from answers that tell of tokens.
+	PerToken      float64          `json:"charactersPerToken"`
 	LastDecisions []decisionAnswer `json:"lastDecisions"` // newest first
 	LinesDropped  droppedAnswer    `json:"logLinesDropped"`
 	// Discovery is about the source of the replicas; absent when they are configured.
@@ -113,6 +116,21 @@ type workerAnswer struct {
 	Queue       int   `json:"queue"`
 	CacheTokens int64 `json:"cacheTokens"` // that its cache is taken to hold of what this process sends; 0 = unknown
 	Shadowed    int64 `json:"shadowed"`    // requests that the policy would have sent to it while it only watched
+
+	// What the replica tells of itself: 0 and null = unknown.
+	ToldTokens   int64        `json:"reportedCacheTokens"` // that its prefix cache holds
+	Models       []string     `json:"models"`              // that it lists, the first hundred of them
+	CachedTokens cachedAnswer `json:"cachedTokens"`
+	Restarts     int64        `json:"restarts"`    // seen in its metrics; each drops its claims
+	CacheResets  int64        `json:"cacheResets"` // asked for through CART; likewise
+}
+
+// cachedAnswer is in tokens, over the answers that told how many of their prompt's were cached.
+type cachedAnswer struct {
+	Answers   int64 `json:"answers"`
+	Prompt    int64 `json:"prompt"`
+	Predicted int64 `json:"predicted"`
+	Actual    int64 `json:"actual"`
 }
 
 // firstByteAnswer is how long good answers to routed requests took to begin: of hits, and of all others.
@@ -229,6 +247,7 @@ func copyPool(p *pool, now int64) (answer *workersAnswer, listed []*replica) {
 		Decisions:     p.deciding.answer(decisionSeconds),
 		Known:         n.answer(),
 		Characters:    charactersAnswer{Prompt: n.characters, Known: n.known, Matched: n.matched},
+		PerToken:      p.charactersPerToken(),
 		LastDecisions: lastAnswers(p),
 		Shadow:        p.shadow.answer(set),
 		Discovery:     describeDiscovery(p),
@@ -246,7 +265,9 @@ func copyReplicas(p *pool, answer *workersAnswer, some []*replica, now int64) {
 		if !r.draining {
 			claims = p.tree.claimed[r.id]
 		}
-		answer.Workers = append(answer.Workers, describeReplica(r, claims, now))
+		one := describeReplica(r, claims, now)
+		one.CacheTokens = int64(math.Round(float64(r.age.room) / p.charactersPerToken()))
+		answer.Workers = append(answer.Workers, one)
 	}
 }
 
@@ -270,8 +291,11 @@ func describeReplica(r *replica, claims int, now int64) workerAnswer {
 		Since: float64(r.since.UnixNano()) / 1e9, Downs: r.downs, BreakerOpenings: r.breaker.opened,
 		LoadPenalty: r.worker.loadPenalty, Reasons: copyCounts(r.reasons),
 		FirstByte: firstByteAnswer{Hit: r.hitFirst.answer(firstByteSeconds), Other: r.first.answer(firstByteSeconds)},
-		Waiting:   r.waiting + r.whole.count, Queue: r.queue + r.whole.left(now), CacheTokens: r.age.room / charsPerToken,
-		Shadowed: r.shadowed,
+		Waiting:   r.waiting + r.whole.count, Queue: r.queue + r.whole.left(now),
+		Shadowed:   r.shadowed,
+		ToldTokens: r.engine.told.tokens, Models: r.modelNames(), Restarts: r.engine.restarts, CacheResets: r.engine.resets,
+		CachedTokens: cachedAnswer{Answers: r.cached.answers, Prompt: r.cached.prompt, Predicted: r.cached.predicted,
+			Actual: r.cached.actual},
 	}
 }
 

@@ -3,6 +3,7 @@ package cart
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -108,8 +109,12 @@ func explain(p *pool, ex *exchange, cs []candidate, index int, why string) {
 		e.Known = p.in.matched
 		matched = holders(p)
 	}
+	only := ""
+	if ex.endpoint != endpointOther {
+		only = partialModel(p, ex.space)
+	}
 	for _, r := range p.replicas {
-		one := explainReplica{URL: r.worker.name, Candidate: index >= 0 && r.slot >= 0, Why: explainState(r, now), Load: r.load,
+		one := explainReplica{URL: r.worker.name, Candidate: index >= 0 && r.slot >= 0, Why: explainAbsence(r, only, now), Load: r.load,
 			MaxLoad: r.worker.maxLoad, LoadPenalty: r.worker.loadPenalty, Matched: matched[r.id]}
 		if e.Characters > 0 {
 			one.Ratio = float64(one.Matched) / float64(e.Characters)
@@ -135,6 +140,14 @@ func explain(p *pool, ex *exchange, cs []candidate, index int, why string) {
 	if e.Because == "" {
 		e.Because = explainReason(why, e, &cs[index], &cs[p.in.least], &cs[p.in.holder%len(cs)])
 	}
+}
+
+// explainAbsence says what keeps requests for a model from a replica, "" if nothing does. The model may be "", for any.
+func explainAbsence(r *replica, model string, now int64) string {
+	if model != "" && !r.lists(model) {
+		return "it does not list the model " + strconv.Quote(model)
+	}
+	return explainState(r, now)
 }
 
 // explainState says what keeps requests from a replica, "" if nothing does.

@@ -52,7 +52,7 @@ func poolInState(t *testing.T, draw uint64, state []byte) (*pool, *exchange) {
 			r.breaker.state, r.breaker.probing = breakerHalfOpen, in.yes(2)
 		}
 		if in.yes(4) {
-			ex.tried = append(ex.tried, r.id)
+			ex.tried = append(ex.tried, r.life)
 		}
 		for n := in.below(3); n > 0; n-- {
 			learn(p.tree, "m", "a prompt and more"[:in.below(18)], r.id)

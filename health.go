@@ -8,6 +8,37 @@ import (
 	"time"
 )
 
+type healthSettings struct {
+	endpoint            string
+	interval, timeout   time.Duration
+	failures, successes int
+	metrics, models     askSettings
+}
+
+type askSettings struct {
+	endpoint string
+	interval time.Duration // 0 = nothing is asked
+}
+
+func (v *validator) health(s *settings, c *HealthConfig) {
+	v.unknown("health.", c.Unknown, v.known.Health)
+	s.health = healthSettings{
+		endpoint:  v.path("health.endpoint", c.Endpoint, false),
+		interval:  v.duration("health.interval", c.Interval, true),
+		timeout:   v.duration("health.timeout", c.Timeout, false),
+		failures:  v.integer("health.failureThreshold", c.FailureThreshold, 1, 1000),
+		successes: v.integer("health.successThreshold", c.SuccessThreshold, 1, 1000),
+		metrics:   v.ask("health.metrics.", &c.Metrics, v.known.Health.Metrics),
+		models:    v.ask("health.models.", &c.Models, v.known.Health.Models),
+	}
+	s.probeHeaders = v.headers("health.headers", c.Headers)
+}
+
+func (v *validator) ask(key string, c *AskConfig, known AskConfig) askSettings {
+	v.unknown(key, c.Unknown, known)
+	return askSettings{endpoint: v.path(key+"endpoint", c.Endpoint, false), interval: v.duration(key+"interval", c.Interval, true)}
+}
+
 // healthLoop probes every replica of the pool side by side, each at its interval, until the pool stops. The first probe of
 // a replica follows at once.
 func healthLoop(p *pool) {
@@ -52,17 +83,21 @@ func probeDue(p *pool, due map[int]time.Time, now time.Time) time.Duration {
 		return tick
 	}
 	for _, r := range p.replicas {
-		if r.probing || now.Before(due[r.id]) {
+		if r.probing || now.Before(due[r.life]) {
 			continue
 		}
-		due[r.id] = now.Add(set.health.interval)
+		due[r.life] = now.Add(set.health.interval)
 		r.probing = true
 		startProbe(p, p.probes, r, set)
 	}
 	if len(due) > 2*len(p.replicas)+16 {
-		for id := range due {
-			if p.byID[id] == nil {
-				delete(due, id)
+		here := map[int]bool{}
+		for _, r := range p.replicas {
+			here[r.life] = true
+		}
+		for life := range due {
+			if !here[life] {
+				delete(due, life)
 			}
 		}
 	}
@@ -75,12 +110,12 @@ func probeDue(p *pool, due map[int]time.Time, now time.Time) time.Duration {
 // startProbe probes one replica in the background. It is a function of its own, for closures made in a loop share their
 // variables under Yaegi.
 func startProbe(p *pool, client *http.Client, r *replica, set *settings) {
-	id, w := r.id, r.worker
+	life, w := r.life, r.worker
 	go guard("health probe", func() {
 		why := probe(client, w, set)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if r.id != id {
+		if r.life != life {
 			return
 		}
 		if r.probed(why, &p.set.health) {
@@ -98,19 +133,9 @@ func startProbe(p *pool, client *http.Client, r *replica, set *settings) {
 func probe(client *http.Client, w *worker, set *settings) (why string) {
 	ctx, cancel := context.WithTimeout(context.Background(), set.health.timeout)
 	defer cancel()
-	base := *w.base
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.String()+set.health.endpoint, nil)
+	req, err := probeRequest(ctx, w, set, set.health.endpoint)
 	if err != nil {
 		return "the probe's address is wrong: " + err.Error()
-	}
-	for _, h := range w.headers {
-		req.Header[h.name] = h.value
-	}
-	for _, h := range set.probeHeaders {
-		req.Header[h.name] = h.value
-	}
-	if host := req.Header.Get("Host"); host != "" {
-		req.Host = host
 	}
 	res, err := client.Do(req)
 	if err != nil {
@@ -125,4 +150,23 @@ func probe(client *http.Client, w *worker, set *settings) (why string) {
 		return "GET " + req.URL.Path + " answered " + strconv.Itoa(res.StatusCode)
 	}
 	return ""
+}
+
+// probeRequest asks a replica for one of its own paths.
+func probeRequest(ctx context.Context, w *worker, set *settings, path string) (*http.Request, error) {
+	base := *w.base
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.String()+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range w.headers {
+		req.Header[h.name] = h.value
+	}
+	for _, h := range set.probeHeaders {
+		req.Header[h.name] = h.value
+	}
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	return req, nil
 }

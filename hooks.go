@@ -61,7 +61,11 @@ var buffers httputil.BufferPool = &bufferPool{}
 
 type bufferPool struct{}
 
-func (*bufferPool) Get() []byte { return *(answerBuffers.Get().(*[]byte)) }
+func (*bufferPool) Get() []byte {
+	b := *(answerBuffers.Get().(*[]byte))
+	copy(b, noBytes) // for endMark
+	return b
+}
 
 func (*bufferPool) Put(b []byte) { answerBuffers.Put(&b) }
 
@@ -120,11 +124,15 @@ func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	if err != nil {
 		return nil, cutShort(res, err)
 	}
-	if int64(body.Buffered()) < length {
-		res.ContentLength = -1 // which makes ReverseProxy pass on each block as it comes
-	}
 	// The end of the attempt's context closes what is left.
 	res.Body = io.NopCloser(body)
+	size = body.Buffered()
+	if int64(size) < length {
+		res.ContentLength = -1 // which makes ReverseProxy pass on each block as it comes
+		res.Body = io.NopCloser(keepTail(ex, body, length))
+	} else if ex.answered {
+		ex.tail, _ = body.Peek(size)
+	}
 	ex.firstByte = time.Since(ex.begun)
 	return res, nil
 }
@@ -162,7 +170,7 @@ func passUnusual(ex *exchange, res *http.Response) (*http.Response, error) {
 		watch(ex, res)
 	}
 	if res.ContentLength > 0 && ex.req.Method != http.MethodHead {
-		if err := awaitFirst(res); err != nil {
+		if err := awaitFirst(ex, res); err != nil {
 			return nil, cutShort(res, err)
 		}
 		ex.firstByte = time.Since(ex.begun)
@@ -188,10 +196,12 @@ func watchLoop(state *loopState) {
 func watchStream(ex *exchange) {
 	watched := newWatchedBody(ex.res.Body, ex.set.idleWait, ex.cancel)
 	ex.timer = watched.timer
+	ex.res.Body = watched
 	if ex.answered && ex.endpoint != endpointOther {
 		watched.first = ex
+		var body io.Reader = watched
+		ex.res.Body = io.NopCloser(withMarks(ex, body)) // the end of the attempt's context closes what is left
 	}
-	ex.res.Body = watched
 }
 
 // firstLoop counts the first bytes of streams when they come, for their ends may be far off.
@@ -227,7 +237,7 @@ func markFirst(ex *exchange, res *http.Response) {
 	body := bufio.NewReaderSize(res.Body, firstRead)
 	var mark io.Reader = &firstMark{ex: ex, body: body}
 	// The end of the attempt's context closes what is left.
-	res.Body = io.NopCloser(io.MultiReader(mark, body))
+	res.Body = io.NopCloser(io.MultiReader(mark, withMarks(ex, body)))
 }
 
 // firstMark stands before the body of a stream. It is read once.
@@ -257,13 +267,17 @@ func watch(ex *exchange, res *http.Response) {
 }
 
 // awaitFirst waits for the first byte of an answer, as RoundTrip does in its own statements.
-func awaitFirst(res *http.Response) error {
+func awaitFirst(ex *exchange, res *http.Response) error {
 	body := bufio.NewReader(res.Body)
 	_, err := body.Peek(1)
-	if int64(body.Buffered()) < res.ContentLength {
-		res.ContentLength = -1
-	}
+	length := res.ContentLength
 	res.Body = io.NopCloser(body)
+	if n := body.Buffered(); int64(n) < length {
+		res.ContentLength = -1
+		res.Body = io.NopCloser(keepTail(ex, body, length))
+	} else if ex.answered && ex.endpoint != endpointOther {
+		ex.tail, _ = body.Peek(n)
+	}
 	return err
 }
 

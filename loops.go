@@ -109,8 +109,8 @@ func release(ex *exchange, a *attempt, at int64) {
 }
 
 func wasTried(ex *exchange, r *replica) bool {
-	for _, id := range ex.tried {
-		if id == r.id {
+	for _, life := range ex.tried {
+		if life == r.life {
 			return true
 		}
 	}

@@ -40,6 +40,8 @@ func metricsText(s *workersAnswer) string {
 	w.histogram("", &s.Decisions)
 	w.prompts(s)
 	w.shadow(s)
+	w.family("cart_characters_per_token", "gauge", "Characters of prompts that make a token, as learnt from the answers.")
+	w.sample("", s.PerToken)
 	w.tree(s)
 	w.family("cart_client_departures_total", "counter", "Clients that left before the end of their answer.")
 	w.sample("", float64(s.ClientClosed))
@@ -99,6 +101,19 @@ func (w *exposition) replicas(s *workersAnswer) {
 			func(one *workerAnswer) float64 { return float64(one.Waiting) }},
 		{"cart_replica_queued_characters", "gauge", "Characters of their prompts that the replica is not thought to hold.",
 			func(one *workerAnswer) float64 { return float64(one.Queue) }},
+		{"cart_replica_cache_tokens", "gauge",
+			"Tokens of what this process sends that the replica's cache is taken to hold, 0 if that is unknown.",
+			func(one *workerAnswer) float64 { return float64(one.CacheTokens) }},
+		{"cart_replica_restarts_total", "counter", "Restarts that were seen in the replica's own metrics. Each drops its claims.",
+			func(one *workerAnswer) float64 { return float64(one.Restarts) }},
+		{"cart_replica_cache_resets_total", "counter", "Requests through CART that emptied the replica's cache. Each drops its claims.",
+			func(one *workerAnswer) float64 { return float64(one.CacheResets) }},
+		{"cart_reported_prompt_tokens_total", "counter", "Tokens of prompts, over the answers that told how many of them were cached.",
+			func(one *workerAnswer) float64 { return float64(one.CachedTokens.Prompt) }},
+		{"cart_predicted_cached_tokens_total", "counter", "Of these, expected to be cached.",
+			func(one *workerAnswer) float64 { return float64(one.CachedTokens.Predicted) }},
+		{"cart_actual_cached_tokens_total", "counter", "Of these, cached, as the answers told.",
+			func(one *workerAnswer) float64 { return float64(one.CachedTokens.Actual) }},
 	} {
 		w.family(f.name, f.kind, f.help)
 		for i := range s.Workers {

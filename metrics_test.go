@@ -91,7 +91,7 @@ func TestMetrics_tellWhatHappened(t *testing.T) {
 	other.endpoint = endpointOther
 	take(t, p, other, 0)
 	retried := ask(p, strings.Repeat("r", 10))
-	retried.tried = []int{first.id}
+	retried.tried = []int{first.life}
 	take(t, p, retried, 0)
 	refuse(p, httptest.NewRecorder(), endpointChat, refusals[refusedTooLarge])
 	countDeparture(p)
@@ -323,6 +323,8 @@ func TestStream_isTimedAtItsFirstByte(t *testing.T) {
 	c := CreateConfig()
 	c.LogLevel = "error"
 	c.Health.Interval = "0"
+	c.Health.Metrics.Interval = "0"
+	c.Health.Models.Interval = "0"
 	c.Workers = []WorkerConfig{{URL: url}}
 	for _, idle := range []string{"5m", "0"} {
 		c.Proxy.StreamIdleTimeout = idle

@@ -109,6 +109,7 @@ const pageScript = `
         var reasons = moreOf(w.reasons, old && old.reasons);
         return {
           state: w, reasons: reasons, requests: total(reasons), hits: reasons.cache_hit || 0,
+          cached: moreOf(w.cachedTokens, old && old.cachedTokens),
           hit: moreHistogram(w.firstByteSeconds.hit, old && old.firstByteSeconds.hit),
           other: moreHistogram(w.firstByteSeconds.other, old && old.firstByteSeconds.other)
         };
@@ -333,6 +334,14 @@ const pageScript = `
     });
     var words = percent(beyond / h.count) + ' of ' + count(h.count) + ' prompts above cache.threshold ' + limit + '; ' +
       percent(d.characters.known / d.characters.prompt) + ' of their text known';
+    var told = d.workers.reduce(function (all, w) {
+      var c = w.cached;
+      return { prompt: all.prompt + c.prompt, expected: all.expected + c.predicted, cached: all.cached + c.actual };
+    }, { prompt: 0, expected: 0, cached: 0 });
+    if (told.prompt) {
+      words += '; of the tokens in answers ' + percent(told.cached / told.prompt) + ' were cached, ' +
+        percent(told.expected / told.prompt) + ' expected';
+    }
     text(byId('knownText'), h.count ? words : 'no prompts yet');
   }
   function showLast(d) {

@@ -148,4 +148,7 @@ func serveOther(h *handler, ex *exchange) {
 		tryOthers(ex)
 	}
 	ex.finished = true
+	if managing[path] > 0 {
+		managed(ex)
+	}
 }

@@ -91,6 +91,8 @@ func TestServe_ownTimeLimitIsNotTheReplicasFault(t *testing.T) {
 	c.Workers = []WorkerConfig{{URL: s.URL}}
 	c.Proxy.RequestTimeout = "100ms"
 	c.Health.Interval = "0"
+	c.Health.Metrics.Interval = "0"
+	c.Health.Models.Interval = "0"
 	url := serve(t, c)
 	res, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(`{"messages":[{"role":"user"}]}`))
 	if err != nil {
@@ -130,6 +132,8 @@ func TestServe_aListOfModelsIsKeptForOneCaller(t *testing.T) {
 	c := CreateConfig()
 	c.Workers = []WorkerConfig{{URL: s.URL}}
 	c.Health.Interval = "0"
+	c.Health.Metrics.Interval = "0"
+	c.Health.Models.Interval = "0"
 	url := serve(t, c)
 	for _, row := range []struct {
 		header, value string

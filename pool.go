@@ -29,6 +29,7 @@ type pool struct {
 	draining  []*replica // removed, with requests still running
 	discovery discovery
 	byID      map[int]*replica
+	partial   map[string]bool // models that some replicas list and others do not; nil = none
 	lastID    int
 	tree      *tree
 	sweep     []*node // where the removal of dead claims goes on; nil = none under way
@@ -52,6 +53,10 @@ type pool struct {
 	departed   int64      // clients that left before the end of their answer
 	deciding   *histogram // of the time that routed requests waited for their decision
 	prompts    *prompts   // of these requests
+	tails      [][]byte   // ends of answers that have not been read yet
+	tailed     []*attempt // and the attempts that they are of
+	weighed    weighed    // their characters and tokens
+	density    float64    // characters a token, as learnt from them; 0 = not yet
 	decided    int        // counts the decisions
 	last       []*attempt // the latest ones, number n at n modulo the length
 	models     *modelList
@@ -100,6 +105,8 @@ func join(ctx context.Context, name string, set *settings, config string) *pool 
 	}
 	if fresh {
 		go guard("health loop", func() { healthLoop(p) })
+		go guard("engine loop", func() { engineLoop(p) })
+		go guard("feedback", func() { feedbackLoop(p) })
 		go guard("janitor", func() { janitor(p) })
 		go guard("discovery", func() { discoverLoop(p) })
 		go guard("open files", func() { checkOpenFiles(p) })
@@ -247,6 +254,10 @@ func (p *pool) setWorkers(workers []worker) {
 		if r.draining {
 			p.lastID++
 			r.id = p.lastID
+			r.life = p.lastID
+			r.engine = engineView{}
+			r.cached.room = 0
+			r.cached.doubt = 0
 			r.up = true
 			r.failed = false
 			r.reported = false
@@ -271,14 +282,14 @@ func (p *pool) setWorkers(workers []worker) {
 	for _, r := range p.replicas {
 		p.byID[r.id] = r
 		r.age = p.tree.ageOf(r.id)
-		// What the other instances send pushes out as much.
-		r.age.setRoom(r.worker.room / int64(p.set.instances))
+		p.fitRoom(r)
 	}
 	for id := range p.tree.ages {
 		if p.byID[id] == nil {
 			delete(p.tree.ages, id)
 		}
 	}
+	p.relist()
 	for _, r := range known {
 		r.draining = true
 		r.ranked = false
@@ -340,6 +351,7 @@ type attempt struct {
 	replica *replica
 	worker  *worker // as configured when the attempt began
 	id      int     // of the replica when the attempt began
+	life    int     // likewise
 	probe   bool    // the breaker's probe of half open
 	why     string  // reason of the decision
 	at      int64   // when it was decided, in nanoseconds of the Unix epoch
@@ -383,6 +395,10 @@ func settleAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	}
 	if ex.next == nil {
 		p.settle(ex, now)
+	}
+	if ex.finished && ex.answered && ex.tail != nil && len(p.tails) < mostTails {
+		p.tails = append(p.tails, ex.tail)
+		p.tailed = append(p.tailed, a)
 	}
 	if r.draining && r.load == 0 {
 		p.forgetDrained(r)
@@ -431,7 +447,7 @@ func settleNow(ex *exchange) {
 // record tells the breaker of an attempt's replica how it went. The caller holds the lock.
 func (p *pool) record(a *attempt, result outcome, now int64) {
 	r := a.replica
-	if r.id != a.id {
+	if r.life != a.life {
 		return // removed and back again in the meantime: another life
 	}
 	if result == outcomeFailure {

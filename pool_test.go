@@ -167,7 +167,7 @@ func bring(r *replica, ex *exchange, state string, now int64) {
 	case "pushed":
 		r.pushedUntil = now + 1
 	case "tried":
-		ex.tried = append(ex.tried, r.id)
+		ex.tried = append(ex.tried, r.life)
 	}
 	if strings.HasSuffix(state, "full") {
 		r.load = r.worker.maxLoad
@@ -242,7 +242,7 @@ func TestChoose_countsAndTellsReasons(t *testing.T) {
 		t.Errorf("choose(no prompt) = %s, %q, want the idle one and %q", letterOf(none), none.why, reasonNoText)
 	}
 	ex := ask(p, "a prompt")
-	ex.tried = []int{first.id}
+	ex.tried = []int{first.life}
 	retry := take(t, p, ex, now)
 	if letterOf(retry) == letterOf(first) || retry.why != reasonRetry || retry.others != 0 {
 		t.Errorf("choose(a retry) = %s, %q, want the other one and %q", letterOf(retry), retry.why, reasonRetry)
@@ -404,7 +404,7 @@ func failTimes(t *testing.T, p *pool, letter string, n int, now int64) {
 		ex := ask(p, "")
 		for _, r := range p.replicas {
 			if r.worker.name != "http://"+letter {
-				ex.tried = append(ex.tried, r.id)
+				ex.tried = append(ex.tried, r.life)
 			}
 		}
 		endWith(p, ex, take(t, p, ex, now), 0, nil, now)
@@ -540,7 +540,7 @@ func TestSetWorkers_whoComesBackHasItsLoadAndNoClaims(t *testing.T) {
 	now := second(0)
 	a := byLetter(t, p, "a")
 	ex := ask(p, "a prompt")
-	ex.tried = []int{byLetter(t, p, "b").id}
+	ex.tried = []int{byLetter(t, p, "b").life}
 	running := take(t, p, ex, now)
 	a.breaker.failures = 4
 	a.up = false

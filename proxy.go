@@ -48,7 +48,7 @@ type exchange struct {
 	refusal   string         // and why
 	explained *explainAnswer // the decision is only written down there; nil = it is carried out
 
-	tried   []int    // ids of the replicas tried so far, the present one included
+	tried   []int    // lives of the replicas tried so far, the present one included
 	attempt *attempt // the present one
 	next    *attempt // taken for the retry that follows
 
@@ -70,6 +70,8 @@ type exchange struct {
 	peer      []string       // the replica's name as a header's value; nil: it is not told
 	unusual   bool           // the answer needs more than to be passed on: see passUnusual
 	charges   []charge
+
+	tail []byte // of a good answer, which may tell of tokens; nil = it is not kept
 }
 
 // exchangeKey finds the exchange in the context of a request to a replica. A pointer, for Yaegi compares context keys of
@@ -119,6 +121,7 @@ func tryOthers(ex *exchange) {
 		ex.broken = false
 		ex.pushed = 0
 		ex.timer = nil
+		ex.tail = nil
 		ctx := ex.req.Context()
 		if ex.whole != nil {
 			ctx = ex.whole

@@ -7,7 +7,8 @@ import (
 
 // replica is one inference server of a pool. All fields but worker's content are guarded by the pool's lock.
 type replica struct {
-	id      int     // its name in the tree; never used twice
+	id      int     // its name in the tree; never used twice, and another one after its cache was lost
+	life    int     // tells it from what it was before it was removed and came back; never used twice
 	worker  *worker // replaced, never changed
 	load    int     // requests in flight
 	breaker breaker
@@ -33,6 +34,9 @@ type replica struct {
 	turn    int         // the pool's when matched was told
 	matched int         // characters of that prompt that are known here
 	price   int         // what the policy cost compares
+
+	engine engineView   // what it tells of itself
+	cached cachedTokens // what its answers tell
 
 	pushedUntil int64 // nanoseconds of the Unix epoch until which it asked to be left alone
 

@@ -44,6 +44,8 @@ func twoReplicas(first, second string) *Config {
 	c.LogLevel = "error"
 	c.Workers = []WorkerConfig{{URL: first}, {URL: second, LoadPenalty: "10"}}
 	c.Health.Interval = "0"
+	c.Health.Metrics.Interval = "0"
+	c.Health.Models.Interval = "0"
 	c.Proxy.InitialBackoff = "1ms"
 	c.Proxy.AddDecisionHeaders = "true"
 	return c
@@ -356,6 +358,8 @@ func TestServe_fullReplicasRefuseRoutedRequestsOnly(t *testing.T) {
 	c.LogLevel = "error"
 	c.MaxLoad = "1"
 	c.Health.Interval = "0"
+	c.Health.Metrics.Interval = "0"
+	c.Health.Models.Interval = "0"
 	hang := hanging(came, gone)
 	c.Workers = []WorkerConfig{{URL: startReplica(t, func(rw http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/v1/chat/completions" {
@@ -521,6 +525,8 @@ func TestNew_aChangedKeyFileIsReadAgain(t *testing.T) {
 	c := CreateConfig()
 	c.LogLevel = "error"
 	c.Health.Interval = "0"
+	c.Health.Metrics.Interval = "0"
+	c.Health.Models.Interval = "0"
 	c.Workers = []WorkerConfig{{APIKeyFile: file, URL: startReplica(t, func(rw http.ResponseWriter, req *http.Request) {
 		io.WriteString(rw, req.Header.Get("Authorization"))
 	})}}
@@ -586,6 +592,8 @@ func TestServe_streamsKeepToTheirClients(t *testing.T) {
 	c := CreateConfig()
 	c.LogLevel = "error"
 	c.Health.Interval = "0"
+	c.Health.Metrics.Interval = "0"
+	c.Health.Models.Interval = "0"
 	c.MaxLoad = "100"
 	c.Workers = []WorkerConfig{{URL: url}}
 	address := serve(t, c)

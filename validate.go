@@ -95,12 +95,6 @@ type backoff struct {
 	multiplier, jitter float64
 }
 
-type healthSettings struct {
-	endpoint            string
-	interval, timeout   time.Duration
-	failures, successes int
-}
-
 type breakerSettings struct {
 	failures, successes int
 	openFor             time.Duration
@@ -203,18 +197,6 @@ func (v *validator) proxy(s *settings, c *ProxyConfig) {
 	}
 	s.peerHeader = v.boolean("proxy.addRoutedPeerHeader", c.AddRoutedPeerHeader)
 	s.decisionHead = v.boolean("proxy.addDecisionHeaders", c.AddDecisionHeaders)
-}
-
-func (v *validator) health(s *settings, c *HealthConfig) {
-	v.unknown("health.", c.Unknown, v.known.Health)
-	s.health = healthSettings{
-		endpoint:  v.path("health.endpoint", c.Endpoint, false),
-		interval:  v.duration("health.interval", c.Interval, true),
-		timeout:   v.duration("health.timeout", c.Timeout, false),
-		failures:  v.integer("health.failureThreshold", c.FailureThreshold, 1, 1000),
-		successes: v.integer("health.successThreshold", c.SuccessThreshold, 1, 1000),
-	}
-	s.probeHeaders = v.headers("health.headers", c.Headers)
 }
 
 func (v *validator) breaker(s *settings, c *CircuitBreakerConfig) {

@@ -80,8 +80,10 @@ func (s *stage) start(t *testing.T, n int, config engine.Config) *rig {
 	r.config = engine.Merged(engine.Config{
 		"workers":  workersOf(r.mocks...),
 		"logLevel": "error",
-		"health":   engine.Config{"interval": "1s", "timeout": "1s"},
-		"proxy":    engine.Config{"addDecisionHeaders": true, "initialBackoff": "10ms"},
+		"health": engine.Config{
+			"interval": "1s", "timeout": "1s", "metrics": engine.Config{"interval": 0}, "models": engine.Config{"interval": 0},
+		},
+		"proxy": engine.Config{"addDecisionHeaders": true, "initialBackoff": "10ms"},
 	}, config)
 	s.put(t, r.name, r.config)
 	if why := r.buildError(); why != "" {

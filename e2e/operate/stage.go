@@ -43,7 +43,10 @@ func (s *stage) setUp(ctx context.Context, replicas int, options replica.Options
 		workers = append(workers, engine.Config{"url": one.URL()})
 	}
 	s.config = engine.Merged(engine.Config{
-		"workers": workers, "logLevel": "error", "health": engine.Config{"interval": "500ms", "timeout": "400ms"},
+		"workers": workers, "logLevel": "error", "health": engine.Config{
+			"interval": "500ms", "timeout": "400ms",
+			"metrics": engine.Config{"interval": 0}, // else CART knows of small caches and restarts
+		},
 	}, change)
 	var err error
 	if s.traefik, err = traefik.Start(ctx, traefik.Options{LogLevel: "ERROR", Root: os.Getenv("ROOT")}); err != nil {

@@ -95,8 +95,11 @@ func (p *process) table() map[string]endpoint {
 		"/reset_prefix_cache": {http.MethodPost, p.resetCache},
 		"/v1/embeddings":      {http.MethodPost, p.embed},
 		"/tokenize":           {http.MethodPost, p.tokenize},
+		"/sleep":              {http.MethodPost, p.resetCache}, // nothing that was cached outlives it
 
 		"/v1/messages/count_tokens": {http.MethodPost, p.countTokens},
+		"/v1/load_lora_adapter":     {http.MethodPost, p.loadAdapter},
+		"/v1/unload_lora_adapter":   {http.MethodPost, p.unloadAdapter},
 	}
 	for path, d := range generation {
 		all[path] = endpoint{http.MethodPost, func(w http.ResponseWriter, r *http.Request, x *Exchange, body []byte) {
@@ -117,7 +120,7 @@ func (p *process) models() object {
 		ids = []string{p.opts.defaultModel()}
 	}
 	list := []object{}
-	for _, id := range ids {
+	for _, id := range append(append([]string(nil), ids...), p.adapters.names()...) {
 		list = append(list, object{
 			"id": id, "object": "model", "created": p.started.Unix(), "owned_by": "vllm", "root": id, "parent": nil,
 			"max_model_len": p.opts.CacheTokens,
@@ -138,7 +141,7 @@ func (p *process) embed(w http.ResponseWriter, _ *http.Request, x *Exchange, bod
 		writeJSON(w, http.StatusBadRequest, badRequest(errors.New(strings.Replace(err.Error(), "prompt", "input", 1))))
 		return
 	}
-	if !p.opts.serves(q.Model) {
+	if !p.serves(q.Model) {
 		writeJSON(w, http.StatusNotFound, openAINotFound("The model `"+q.Model+"` does not exist."))
 		return
 	}

@@ -17,6 +17,7 @@ type process struct {
 	opts      Options
 	engine    *engine
 	endpoints map[string]endpoint
+	adapters  adapters
 	started   time.Time
 	server    *http.Server
 	ending    chan struct{} // closed when the process is told to end; lets go of requests that a fault holds

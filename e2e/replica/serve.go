@@ -36,7 +36,7 @@ func (p *process) generate(d *dialect, w http.ResponseWriter, r *http.Request, x
 		writeJSON(w, http.StatusBadRequest, badRequest(err))
 		return
 	}
-	if !p.opts.serves(c.Model) {
+	if !p.serves(c.Model) {
 		writeJSON(w, http.StatusNotFound, d.notFound("The model `"+c.Model+"` does not exist."))
 		return
 	}

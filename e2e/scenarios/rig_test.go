@@ -161,6 +161,15 @@ type workerState struct {
 	PushedBack bool
 	Waiting    int
 	Queue      int
+	toldState
+}
+
+// toldState is what a replica tells of itself.
+type toldState struct {
+	CacheTokens, ReportedCacheTokens int
+	Restarts, CacheResets            int
+	Models                           []string
+	CachedTokens                     struct{ Answers, Prompt, Predicted, Actual int }
 }
 
 // waitServed waits for the router: files that are written one after the other may be applied one after the other.

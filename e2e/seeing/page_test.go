@@ -77,6 +77,7 @@ func TestPage(t *testing.T) {
 	p := tab(t, b, r.e.URL()+"/workers", browser.Look{})
 	shows(t, p, 20*time.Second, "#usable", "3 of 3 usable")
 	shows(t, p, 20*time.Second, "#reasons", "cache_hit")
+	shows(t, p, 20*time.Second, "#knownText", "were cached, ")
 	for _, one := range r.replicas {
 		shows(t, p, 20*time.Second, "#replicas", one.URL())
 	}
