@@ -187,8 +187,8 @@ load: traefik ## load on the demo from AIPerf, as docs/load-testing.md tells (fe
 .PHONY: cart settings screenshots
 cart: ## build .cache/bin/cart, which checks and migrates configurations
 	@mkdir -p $(BIN) && $(GO) -C cmd build -o $(BIN)/cart ./cart && echo $(BIN)/cart
-settings: ## write the tables of settings in README.md and docs/settings.md from the comments in config.go
-	@$(GO) -C cmd run ./settings $(CURDIR)
+settings: ## write what is made of config.go: the tables in README.md and docs/settings.md, the schema of the Helm chart
+	@$(GO) -C cmd run ./settings $(CURDIR) && $(GO) -C deploy/check test -count=1 -run TestHelm_schema -update . >/dev/null
 screenshots: traefik ## take the pictures in docs/images anew (needs Chromium: apt-get install chromium)
 	@cd e2e && $(GO) run ./cmd/screenshots && $(GO) run ./operate screenshots $(CURDIR)/docs/images
 
