@@ -242,7 +242,7 @@ func TestHelm_schema(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := schemaOf(reflect.TypeFor[cart.Config]())
-	config["properties"].(object)["policy"] = object{"enum": []any{"threshold", "leastLoad", "roundRobin", "random"}}
+	config["properties"].(object)["policy"] = object{"enum": []any{"threshold", "cost", "leastLoad", "roundRobin", "random"}}
 	schema["properties"].(object)["config"] = config
 	want, err := json.MarshalIndent(schema, "", "  ")
 	if err != nil {
