@@ -20,7 +20,8 @@ import (
 // TestReloadKeepsTree: 50 reloads of something else under load lose no request, no count and no knowledge.
 func TestReloadKeepsTree(t *testing.T) {
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
-		r := start(t, kind, pool{size: 3, options: replica.Options{DecodeRate: 1000}})
+		// Room for all that the crowd sends, or what was warmed would rightly be taken for evicted.
+		r := start(t, kind, pool{size: 3, options: replica.Options{DecodeRate: 1000, CacheTokens: 1 << 22}})
 		home := map[string]string{}
 		for i := 0; i < 9; i++ {
 			name := fmt.Sprintf("warmed %d", i)
@@ -48,7 +49,7 @@ func TestReloadKeepsTree(t *testing.T) {
 			reasons += n
 		}
 		if requests != sent || reasons != sent || seen != sent {
-			t.Errorf("requests in /workers = %d, reasons %d, seen by the replicas %d, want %d each", requests, reasons, seen, sent)
+			t.Errorf("requests in /workers = %d, reasons %v, seen by the replicas %d, want %d each", requests, s.Reasons, seen, sent)
 		}
 		for name, peer := range home {
 			if a := r.chat(newChat(name)); a.peer() != peer || a.reason() != "cache_hit" {

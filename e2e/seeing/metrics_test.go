@@ -1,6 +1,7 @@
 package seeing
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -98,8 +99,17 @@ func TestMetrics_aPrometheusScrapes(t *testing.T) {
 		}
 		return nil
 	})
-	checkDocumented(t, p)
 	checkDashboard(t, p)
+	// The series of a policy that only watches are there while it does.
+	r.with(engine.Config{"shadow": true})
+	r.traffic()
+	eventually(t, 20*time.Second, func() error {
+		if n := sum("cart_shadow_decisions_total"); n == 0 {
+			return errors.New("cart_shadow_decisions_total = 0 with shadow")
+		}
+		return nil
+	})
+	checkDocumented(t, p)
 
 	gone := r.replicas[2].URL()
 	r.with(engine.Config{"workers": []any{engine.Config{"url": r.replicas[0].URL()}, engine.Config{"url": r.replicas[1].URL()}}})
