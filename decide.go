@@ -608,10 +608,7 @@ func decideLoop(state *loopState) {
 				state.locked = false
 				p.mu.Unlock()
 				ex.done <- 1
-				if len(key) > keptLength {
-					return
-				}
-				continue
+				return // rare, so what it leaves would stay: see keptLength
 			}
 			r = cs[i].replica
 			n = len(cs) - 1

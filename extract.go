@@ -182,7 +182,7 @@ func keyLoop(state *loopState) {
 		}
 		if main < 0 {
 			finishKey(ex)
-			if len(body) > keptLength {
+			if len(ex.body) > keptLength {
 				return
 			}
 			continue
@@ -351,7 +351,7 @@ func keyLoop(state *loopState) {
 			}
 			decideJobs <- ex
 		}
-		if len(body) > keptLength {
+		if len(ex.body) > keptLength {
 			return
 		}
 	}

@@ -1,6 +1,8 @@
 package cart
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -32,14 +34,48 @@ func TestLoops_keepNothingOfLongBodies(t *testing.T) {
 	}
 }
 
+// TestLoops_keepNothingOfExplanations is the same for what is only explained.
+func TestLoops_keepNothingOfExplanations(t *testing.T) {
+	const size = 4 << 20
+	c := CreateConfig()
+	c.Endpoints.Explain = "true"
+	c.Workers = []WorkerConfig{{URL: "http://a"}, {URL: "http://b"}}
+	h := &handler{pool: quietPool(t, c), policy: policies[policyThreshold]}
+	h.set = h.pool.set
+	for _, full := range []bool{false, true} {
+		for _, r := range h.pool.replicas {
+			r.up = !full
+		}
+		explainLong(h, 0)
+		before := heapInUse()
+		for i := 0; i < 8; i++ {
+			explainLong(h, size)
+		}
+		for i := 0; i < 16; i++ {
+			decideOn(h.pool, `{"model":"m","messages":[{"role":"user","content":"x"}]}`, 0, "")
+		}
+		if after := heapInUse(); after > before+size {
+			t.Errorf("%d MiB more in use after explanations, want none of bodies of %d MiB", (after-before)>>20, size>>20)
+		}
+	}
+}
+
+// explainLong asks where a body of that length would go, in which no prompt can be made out.
+func explainLong(h *handler, length int) {
+	body := strings.NewReader(strings.Repeat("[", length))
+	req := httptest.NewRequest(http.MethodPost, "/workers?explain=1", body)
+	serveOther(h, &exchange{h: h, rw: httptest.NewRecorder(), req: req, done: make(chan int, 1)})
+}
+
 // decideOn decides on a chat of that length and more, and gives its place back as if it had failed. The body is made here, for
 // what is left of this function's own values goes with it.
 func decideOn(p *pool, head string, length int, tail string) {
 	space, key := keyOf(endpointChat, head+strings.Repeat("x", length)+tail)
 	ex := ask(p, key)
 	ex.space = space
-	a, _ := choose(p, ex, 0)
-	release(ex, a, 0)
+	if a, _ := choose(p, ex, 0); a != nil {
+		release(ex, a, 0)
+	}
 }
 
 func heapInUse() uint64 {
