@@ -233,3 +233,14 @@ func onlyName(user string) string {
 	}
 	return user
 }
+
+// withoutCredentials hides what stands before an @, or in a query, of an address that could not be read.
+func withoutCredentials(value string) string {
+	if i := strings.LastIndex(value, "@"); i >= 0 {
+		value = "..." + value[i:]
+	}
+	if i := strings.Index(value, "?"); i >= 0 && i < len(value)-1 {
+		value = value[:i+1] + "..."
+	}
+	return value
+}

@@ -566,14 +566,3 @@ func newHeader(name, value string) header {
 func basicAuth(user, password string) header {
 	return newHeader("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
 }
-
-// withoutCredentials hides what stands before an @, or in a query, of an address that could not be read.
-func withoutCredentials(value string) string {
-	if i := strings.LastIndex(value, "@"); i >= 0 {
-		value = "..." + value[i:]
-	}
-	if i := strings.Index(value, "?"); i >= 0 && i < len(value)-1 {
-		value = value[:i+1] + "..."
-	}
-	return value
-}
