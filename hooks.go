@@ -189,6 +189,9 @@ func watchLoop(state *loopState) {
 		state.ex = ex
 		watchStream(ex)
 		ex.done <- 1
+		if len(ex.body) > keptLength {
+			return
+		}
 	}
 }
 
@@ -228,6 +231,9 @@ func firstLoop(state *loopState) {
 			ex.attempt.begin()
 		}
 		ex.pool.mu.Unlock()
+		if len(ex.body) > keptLength {
+			return
+		}
 	}
 }
 
