@@ -12,6 +12,7 @@ type engineMetrics struct {
 	started float64            // start of its process, in seconds of the Unix epoch; 0 = not told
 	counts  map[string]float64 // counters by name, each the sum over its labels
 	tokens  int64              // that its prefix cache holds; 0 = not told
+	block   int64              // tokens that are cached together, or not at all; 0 = not told
 }
 
 // startSlack is by how many seconds the start of a process may differ between two readings: some systems work it out from
@@ -62,10 +63,16 @@ func readMetrics(text string) engineMetrics {
 		if tokens <= 0 {
 			tokens = one.number("num_gpu_blocks") * one.number("block_size")
 		}
+		told.block = int64(one.number("block_size"))
 		caches[one.label("engine")] = tokens
 	}
 	for _, one := range samples(text, "sglang:max_total_num_tokens") {
 		caches[one.label("dp_rank")] = one.value
+	}
+	for _, one := range samples(text, "sglang:page_size") {
+		if one.value < tokensMost {
+			told.block = int64(one.value)
+		}
 	}
 	sum := 0.0
 	for _, tokens := range caches {

@@ -266,6 +266,9 @@ func (p *pool) heed(a *attempt, u usage) {
 		known = a.before // policies are told only of the longest match
 	}
 	predicted := u.prompt * int64(known) / int64(a.total)
+	if block := r.engine.told.block; block > 1 {
+		predicted -= predicted % block
+	}
 	c := &r.cached
 	c.answers++
 	c.prompt += u.prompt

@@ -355,6 +355,27 @@ func TestHeed_smallDifferencesSayNothing(t *testing.T) {
 	}
 }
 
+// TestHeed_predictsWholeBlocks: an engine that tells of its blocks is expected to hold whole ones.
+func TestHeed_predictsWholeBlocks(t *testing.T) {
+	p := poolOf(t, "a")
+	r := p.replicas[0]
+	for metrics, want := range map[string]int64{
+		`vllm:cache_config_info{block_size="128",num_gpu_blocks="96"} 1`: 896,
+		`sglang:page_size{tp_rank="0"} 64`:                               960,
+		`sglang:page_size{tp_rank="0"} 1`:                                1000,
+	} {
+		told := readMetrics(metrics)
+		told.known = true
+		p.hear(r, &told)
+		expect(t, p, promptOf(metrics, 4000), usage{1000, 0})
+		before := r.cached.predicted
+		expect(t, p, promptOf(metrics, 4000), usage{1000, want})
+		if got := r.cached.predicted - before; got != want {
+			t.Errorf("%s: predicted %d of 1,000 tokens, want %d", metrics, got, want)
+		}
+	}
+}
+
 func TestLearnDensity(t *testing.T) {
 	p := poolOf(t, "ab")
 	told := readMetrics(`vllm:cache_config_info{kv_cache_size_tokens="1000"} 1`)

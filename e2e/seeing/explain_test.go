@@ -2,9 +2,11 @@ package seeing
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cart-llm/cart/e2e/engine"
 )
@@ -24,7 +26,11 @@ type explanation struct {
 
 func TestExplain(t *testing.T) {
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
-		r := start(t, kind, 3, engine.Config{"endpoints": engine.Config{"explain": true}})
+		// What CART asks replicas of its own accord changes the metrics too.
+		r := start(t, kind, 3, engine.Config{
+			"endpoints": engine.Config{"explain": true},
+			"health":    engine.Config{"metrics": engine.Config{"interval": 0}, "models": engine.Config{"interval": 0}},
+		})
 		prompt := strings.Repeat("a long story. ", 200)
 		peer := r.chat(prompt).header.Get("x-routed-peer")
 		seen := func() (n int) {
@@ -37,7 +43,17 @@ func TestExplain(t *testing.T) {
 			}
 			return n
 		}
-		before, claims := seen(), r.do(http.MethodGet, "/metrics", "").body
+		// The tokens that the answer told are read a moment later.
+		claims := ""
+		eventually(t, 20*time.Second, func() error {
+			claims = r.do(http.MethodGet, "/metrics", "").body
+			time.Sleep(300 * time.Millisecond)
+			if claims != r.do(http.MethodGet, "/metrics", "").body {
+				return errors.New("the metrics are still changing")
+			}
+			return nil
+		})
+		before := seen()
 		explain := func(path, body string) explanation {
 			var e explanation
 			a := r.do(http.MethodPost, "/workers?explain="+path, body)
