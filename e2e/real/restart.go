@@ -185,9 +185,9 @@ func (l *looks) dropped(since time.Time) (time.Time, float64) {
 
 func (r *restarting) report(out io.Writer, rival, load string) {
 	report.Head(out, "A server restarts under load", r.begin, load)
-	fmt.Fprintf(out, "%d vLLM servers behind %s in the official Traefik; %s without end.\n"+
+	fmt.Fprintf(out, "%d vLLM servers behind %s in the official Traefik; conversations as in %s, %d at a time without end.\n"+
 		"One server is killed (kill -9) and started again at the same address with an empty cache. Times are from the kill.\n\n",
-		servers, rival, strings.TrimSuffix(chats.Even.About(), ", no pauses"))
+		servers, rival, chats.Even.Name, chats.Even.AtOnce)
 	at := func(t time.Time) string {
 		if t.IsZero() {
 			return "never"

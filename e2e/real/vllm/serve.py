@@ -35,7 +35,8 @@ def main() -> None:
     threading.Thread(target=end_with_input, daemon=True).start()
     sys.argv = [sys.argv[0], "--model", model]
     sys.argv += ["--host", "127.0.0.1", "--port", port, "--served-model-name", "tiny"]
-    sys.argv += ["--load-format", "dummy", "--dtype", "bfloat16", "--enforce-eager"]
+    # A CPU without instructions for shorter numbers computes these many times faster.
+    sys.argv += ["--load-format", "dummy", "--dtype", "float32", "--enforce-eager"]
     sys.argv += ["--max-model-len", "8192", "--max-num-seqs", "16", "--num-gpu-blocks-override", blocks]
     sys.argv += ["--enable-prompt-tokens-details"]
     # The command vllm does the same, but it wants a distribution of its own name.
