@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cart-llm/cart/e2e/process"
 	"github.com/cart-llm/cart/e2e/report"
 )
 
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == roleBackends || os.Args[1] == roleCart) {
 		if err := playRole(os.Args[1], os.Args[2:]); err != nil {
 			os.Stderr.WriteString(err.Error())
-			os.Exit(exitFailed)
+			os.Exit(process.ExitFailed)
 		}
 		return
 	}

@@ -15,43 +15,26 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
-)
 
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130
+	"github.com/cart-llm/cart/e2e/process"
 )
 
 func main() {
 	if len(os.Args) > 1 && (os.Args[1] == roleBackends || os.Args[1] == roleCart) {
 		if err := playRole(os.Args[1], os.Args[2:]); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[1], err)
-			os.Exit(exitFailed)
+			os.Exit(process.ExitFailed)
 		}
 		return
 	}
 	o, err := parseOptions(os.Args[1:], os.Stderr)
 	if err != nil {
-		os.Exit(exitUsage)
+		os.Exit(process.ExitUsage)
 	}
 	// The client's own garbage collections would show as the proxies' latency.
 	debug.SetGCPercent(400)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	err = run(ctx, o)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case interrupted:
-		fmt.Fprintln(os.Stderr, "\nStopped.")
-		os.Exit(exitInterrupted)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "\nbench: %v\n", err)
-		os.Exit(exitFailed)
-	}
+	process.RunMain("bench", func(ctx context.Context) error { return run(ctx, o) })
 }
 
 // run does what the options ask for; whatever it started has ended when it returns.

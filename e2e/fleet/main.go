@@ -15,22 +15,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"github.com/cart-llm/cart/e2e/chats"
 	"github.com/cart-llm/cart/e2e/compare"
+	"github.com/cart-llm/cart/e2e/process"
 	"github.com/cart-llm/cart/e2e/proxies"
 	"github.com/cart-llm/cart/e2e/replica"
 	"github.com/cart-llm/cart/e2e/report"
-)
-
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130
 )
 
 const (
@@ -42,27 +35,16 @@ func main() {
 	f := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	parsed := compare.Flags(f, []string{proxies.WRR, proxies.LeastTime, proxies.SGLangRouter, threshold, cost}, 2)
 	if err := f.Parse(os.Args[1:]); err != nil {
-		os.Exit(exitUsage)
+		os.Exit(process.ExitUsage)
 	}
 	o, err := parsed()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(exitUsage)
+		os.Exit(process.ExitUsage)
 	}
 	// The client and the replicas live in this process; its garbage collections would show as the proxies' latency.
 	debug.SetGCPercent(400)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	err = run(ctx, o)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case interrupted:
-		fmt.Fprintln(os.Stderr, "\nStopped.")
-		os.Exit(exitInterrupted)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "\nfleet: %v\n", err)
-		os.Exit(exitFailed)
-	}
+	process.RunMain("fleet", func(ctx context.Context) error { return run(ctx, o) })
 }
 
 // replicas is how many there are.

@@ -16,19 +16,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/cart-llm/cart/e2e/compare"
+	"github.com/cart-llm/cart/e2e/process"
 	"github.com/cart-llm/cart/e2e/proxies"
-)
-
-const (
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130
 )
 
 const (
@@ -55,20 +48,9 @@ func main() {
 	o, err := parse(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(exitUsage)
+		os.Exit(process.ExitUsage)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	err = run(ctx, o)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case interrupted:
-		fmt.Fprintln(os.Stderr, "\nStopped.")
-		os.Exit(exitInterrupted)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "\nreal: %v\n", err)
-		os.Exit(exitFailed)
-	}
+	process.RunMain("real", func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func parse(args []string) (*options, error) {
