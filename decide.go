@@ -27,6 +27,8 @@ func decideLoop(state *loopState) {
 	var now, clock, stamp, left int64
 	var span int32
 	var pressure, worth float64
+	var jobs = state.jobs
+	var given = state.op
 	var op, grade, g, i, j, k, n, id, at, end, low, high, mid, load, fresh, before, ties, start, to int
 	var full, allowed, routed, keyed, quick, costs bool
 	var why, key, label, rest, only string
@@ -34,23 +36,40 @@ func decideLoop(state *loopState) {
 	var took time.Duration
 	var h *histogram
 	for {
-		ex = <-decideJobs
+		ex = <-jobs
 		state.ex = ex
 		p = ex.pool
-		t = ex.tree
-		op = ex.op
-		a = ex.attempt
 		key = ex.key
-		if op == opEnd {
-			ex.cancel()
-			if ex.timer != nil {
-				ex.timer.Stop()
-			}
-		}
-		if p != nil {
-			p.mu.Lock()
+		op = given
+		if op == opLearn {
+			// The request is on its way, so nothing is read here that its own goroutine may write.
 			state.locked = true
 			t = p.tree
+			in = p.in
+			a = ex.chosen
+			r = a.replica
+			now = a.at
+			took = ex.took
+			routed = true
+		} else {
+			if op == opAny {
+				op = ex.op
+			}
+			a = ex.attempt
+			t = ex.tree
+			if op == opEnd {
+				ex.cancel()
+				if ex.timer != nil {
+					ex.timer.Stop()
+				}
+			}
+			if p != nil {
+				if given == opAny {
+					p.mu.Lock()
+				}
+				state.locked = true
+				t = p.tree
+			}
 		}
 
 		keyed = true
@@ -87,6 +106,7 @@ func decideLoop(state *loopState) {
 			}
 			if op == opEnd && ex.answered && ex.charges == nil && !r.draining && r.breaker.state == breakerClosed {
 				r.load--
+				p.running--
 				r.breaker.failures = 0
 				p.freed = append(p.freed, r)
 				took = ex.firstByte
@@ -113,9 +133,11 @@ func decideLoop(state *loopState) {
 			}
 			keyed = a.learned && !ex.answered // what was taught has to be found again
 		}
-		now = ex.at
-		if now == 0 {
-			now = time.Now().UnixNano()
+		if op != opLearn {
+			now = ex.at
+			if now == 0 {
+				now = time.Now().UnixNano()
+			}
 		}
 
 		quick = false
@@ -250,7 +272,7 @@ func decideLoop(state *loopState) {
 
 		// Find: walk the prompt down the tree. path and depth are the nodes that match in full and where each ends, part the
 		// one whose label the rest of the prompt starts with in part.
-		if keyed && op != opInsert {
+		if keyed && op < opInsert {
 			path = t.path[:0]
 			depth = t.depth[:0]
 			t.part = nil
@@ -623,6 +645,7 @@ func decideLoop(state *loopState) {
 			}
 			id = r.id
 			r.load++
+			p.running++
 			if r.ranked && p.loads[r.place] != notRanked {
 				if r.load >= r.worker.maxLoad {
 					p.loads[r.place] = notRanked
@@ -668,6 +691,32 @@ func decideLoop(state *loopState) {
 			}
 			own = r.age
 			ex.chosen = a
+			if ex.tried == nil {
+				ex.attempt = a
+				if r.worker.headers != nil {
+					ex.dressed = true
+				}
+				if ex.set.peerHeader {
+					ex.peer = r.worker.peer
+				}
+			}
+			ex.tried = append(ex.tried, r.life)
+			ex.calm = !ex.waits && (p.running <= fewRunning || now-p.asked > longPause)
+			p.asked = now
+			if ex.calm && keyed && !ex.set.logDecisions {
+				ex.took = time.Since(ex.begun)
+				state.locked = false
+				learnJobs <- ex
+				ex.done <- 1
+				if len(key) > keptLength {
+					return
+				}
+				continue
+			}
+		} else if op == opLearn {
+			id = a.id
+			own = r.age
+			k = a.matched
 		} else {
 			a = ex.chosen
 			id = a.id
@@ -810,7 +859,7 @@ func decideLoop(state *loopState) {
 					own.faded = own.clock - own.room
 				}
 			}
-			if op == opChoose && ex.set.costs {
+			if op != opInsert && ex.set.costs {
 				// The prompt's nodes have become more popular.
 				span = int32(now / heatSpan)
 				leaf = nd
@@ -846,19 +895,11 @@ func decideLoop(state *loopState) {
 			a.before = before
 			a.learned = true
 		}
-		if op == opChoose {
-			if ex.tried == nil {
-				ex.attempt = a
-				if r.worker.headers != nil {
-					ex.dressed = true
-				}
-				if ex.set.peerHeader {
-					ex.peer = r.worker.peer
-				}
+		if op != opInsert {
+			if op == opChoose {
+				took = time.Since(ex.begun)
+				ex.took = took
 			}
-			ex.tried = append(ex.tried, r.life)
-			took = time.Since(ex.begun)
-			ex.took = took
 			if routed {
 				i = 0
 				for i < len(decisionBounds) && took > decisionBounds[i] {
@@ -877,11 +918,13 @@ func decideLoop(state *loopState) {
 			}
 			state.locked = false
 			p.mu.Unlock()
-			if ex.set.logDecisions && ex.attempt == a {
+			if op == opChoose && ex.set.logDecisions && ex.attempt == a {
 				logDecision(ex)
 			}
 		}
-		ex.done <- 1
+		if op != opLearn {
+			ex.done <- 1
+		}
 		if len(key) > keptLength {
 			return
 		}

@@ -95,6 +95,7 @@ func keyOf(e endpoint, body string) (space, key string) {
 // 100 ns each, whether they are reached or not; here that is done once. For the same reason it assigns and does not
 // define, and leaves what is rare to functions.
 func keyLoop(state *loopState) {
+	var jobs = state.jobs
 	var ex *exchange
 	var h *handler
 	var body, head, tail, rest, other, name, preName, tools, pre, prompt, model, salt string
@@ -106,7 +107,7 @@ func keyLoop(state *loopState) {
 	var ctx context.Context
 	var cancel context.CancelFunc
 	for {
-		ex = <-keyJobs
+		ex = <-jobs
 		state.ex = ex
 		ex.key = ""
 		ex.space = ""

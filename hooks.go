@@ -185,7 +185,7 @@ func passUnusual(ex *exchange, res *http.Response) (*http.Response, error) {
 // The frame of a loop is there anyway.
 func watchLoop(state *loopState) {
 	for {
-		ex := <-watchJobs
+		ex := <-state.jobs
 		state.ex = ex
 		watchStream(ex)
 		ex.done <- 1
@@ -214,7 +214,7 @@ func firstLoop(state *loopState) {
 	var took time.Duration
 	var i int
 	for {
-		ex = <-firstJobs
+		ex = <-state.jobs
 		took = time.Since(ex.begun)
 		ex.pool.mu.Lock()
 		h = ex.attempt.replica.first

@@ -15,6 +15,8 @@ var (
 	decidersOnce sync.Once
 	keyJobs      = make(chan *exchange, 256)
 	decideJobs   = make(chan *exchange, 256)
+	learnJobs    = make(chan *exchange, 256)
+	endJobs      = make(chan *exchange, 256)
 	firstJobs    = make(chan *exchange, 256)
 	watchJobs    = make(chan *exchange, 256)
 )
@@ -26,10 +28,22 @@ const (
 	opEnd            // end the last attempt
 	opFind           // only walk down the tree
 	opInsert         // only insert into the tree what was found last
+	opLearn          // the rest of opChoose, when the request is on its way
+	opAny            // what the exchange says
 )
 
-// loopState is what has to be put right when a loop panics.
+// Where few requests are under way, or few come, a request does not wait for what it does not need: the lesson for the tree, and
+// the end's accounts. Another goroutine does that while the replica works. The pool's lock is handed over with it, so that
+// everyone sees the pool as if it had been done at once. When all cores are busy that would only make the others wait.
+const (
+	fewRunning = 2                           // requests
+	longPause  = int64(5 * time.Millisecond) // since the last decision
+)
+
+// loopState is what a loop works on, and what has to be put right when it panics.
 type loopState struct {
+	jobs   chan *exchange
+	op     int // of a decideLoop: opAny, or what its jobs are, which come with the lock held
 	ex     *exchange
 	locked bool
 }
@@ -47,18 +61,23 @@ func startDeciders() {
 			n = 4 // so that a body of many megabytes does not hold up the others
 		}
 		for i := 0; i < n; i++ {
-			go guard("first byte loop", func() { forever(firstLoop) })
-			go guard("watch loop", func() { forever(watchLoop) })
-			go guard("key loop", func() { forever(keyLoop) })
-			go guard("decide loop", func() { forever(decideLoop) })
+			go guard("first byte loop", func() { forever(firstLoop, firstJobs, opAny) })
+			go guard("watch loop", func() { forever(watchLoop, watchJobs, opAny) })
+			go guard("key loop", func() { forever(keyLoop, keyJobs, opAny) })
+			go guard("decide loop", func() { forever(decideLoop, decideJobs, opAny) })
+		}
+		// Of these one does not have to wait for another: they wait for nothing.
+		for i := 0; i < 2; i++ {
+			go guard("learn loop", func() { forever(decideLoop, learnJobs, opLearn) })
+			go guard("end loop", func() { forever(decideLoop, endJobs, opEnd) })
 		}
 	})
 }
 
 // forever runs a loop again after a panic or a long text.
-func forever(loop func(*loopState)) {
+func forever(loop func(*loopState), jobs chan *exchange, op int) {
 	for {
-		survive(loop, &loopState{})
+		survive(loop, &loopState{jobs: jobs, op: op})
 	}
 }
 
@@ -74,8 +93,8 @@ func survive(loop func(*loopState), state *loopState) {
 			ex.pool.mu.Unlock()
 		}
 		newLogger("error", "json", 0).print(levelError, "panic in a decision", "panic", fmt.Sprint(r))
-		if ex == nil {
-			return // of firstLoop, for which nobody waits
+		if ex == nil || state.op == opLearn {
+			return // nobody waits for it
 		}
 		ex.chosen = nil
 		ex.refusal = refusedFailed
@@ -88,8 +107,11 @@ func survive(loop func(*loopState), state *loopState) {
 // choose picks a replica that ex has not tried yet, takes a place on it and teaches the tree. Without one it returns nil
 // and why not. at is the time in nanoseconds of the Unix epoch, 0 = now.
 func choose(p *pool, ex *exchange, at int64) (a *attempt, refusal string) {
-	ex.pool = p
+	if ex.pool != p {
+		ex.pool = p // a learn loop may be reading it
+	}
 	ex.op = opChoose
+	ex.waits = true
 	ex.at = at
 	ex.begun = time.Now()
 	decideJobs <- ex

@@ -34,6 +34,8 @@ type pool struct {
 	tree      *tree
 	sweep     []*node // where the removal of dead claims goes on; nil = none under way
 	turn      int
+	running   int   // attempts under way
+	asked     int64 // when the last decision was asked for, in nanoseconds of the Unix epoch
 	seed      uint64
 	scratch   []candidate
 	known     []*replica // those that the policy cost knows to hold a part of the prompt
@@ -377,6 +379,7 @@ type attempt struct {
 func settleAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	r := a.replica
 	r.load--
+	p.running--
 	p.freed = append(p.freed, r)
 	if a.learned && !ex.answered {
 		p.tree.takeBack(a)

@@ -48,6 +48,8 @@ type exchange struct {
 	refusal   string         // and why
 	explained *explainAnswer // the decision is only written down there; nil = it is carried out
 
+	waits   bool     // for all of what it asks for
+	calm    bool     // it does not, for others hardly ask at the same time: see fewRunning
 	tried   []int    // lives of the replicas tried so far, the present one included
 	attempt *attempt // the present one
 	next    *attempt // taken for the retry that follows
@@ -206,6 +208,11 @@ func endAttempt(ex *exchange) {
 // of a short answer goes to the client only when the handler returns, so that then its place is free.
 func endExchange(ex *exchange) {
 	if ex.finished && ex.endWhole == nil {
+		if ex.calm {
+			ex.pool.mu.Lock()
+			endJobs <- ex // which gives the lock back
+			return
+		}
 		ex.op = opEnd
 		decideJobs <- ex
 		<-ex.done
