@@ -94,7 +94,7 @@ func BenchmarkDecision(b *testing.B) {
 // decide makes one decision and ends it well.
 func decide(h *handler, body string) {
 	ex := &exchange{endpoint: endpointChat, set: h.set, policy: h.policy, client: context.Background(), pool: h.pool,
-		body: body, done: make(chan int, 1), cancel: func() {}, begun: time.Now()}
+		body: body, done: make(chan int, 1), cancel: func() {}, begun: time.Now(), quick: h.set.quick}
 	keyJobs <- ex
 	<-ex.done
 	ex.attempt = ex.chosen

@@ -3,6 +3,7 @@ package cart
 import (
 	"bytes"
 	"hash/crc32"
+	"sort"
 	"strings"
 	"time"
 )
@@ -32,7 +33,6 @@ func decideLoop(state *loopState) {
 	var op, grade, g, i, j, k, n, id, at, end, low, high, mid, load, fresh, before, ties, start, to int
 	var full, allowed, routed, keyed, quick, costs bool
 	var why, key, label, rest, only string
-	var first byte
 	var took time.Duration
 	var h *histogram
 	for {
@@ -41,21 +41,14 @@ func decideLoop(state *loopState) {
 		p = ex.pool
 		key = ex.key
 		op = given
+		if op == opAny {
+			op = ex.op
+		}
 		if op == opLearn {
 			// The request is on its way, so nothing is read here that its own goroutine may write.
 			state.locked = true
 			t = p.tree
-			in = p.in
-			a = ex.chosen
-			r = a.replica
-			now = a.at
-			took = ex.took
-			routed = true
 		} else {
-			if op == opAny {
-				op = ex.op
-			}
-			a = ex.attempt
 			t = ex.tree
 			if op == opEnd {
 				ex.cancel()
@@ -72,9 +65,50 @@ func decideLoop(state *loopState) {
 			}
 		}
 
-		keyed = true
-		if op == opEnd || op == opRelease {
+		quick = false
+		costs = false
+		if op == opChoose {
+			now = ex.at
+			if now == 0 {
+				now = time.Now().UnixNano()
+			}
+			routed = ex.endpoint != endpointOther
+			keyed = routed && key != ""
+			in = p.in
+			seed = p.seed*6364136223846793005 + 1442695040888963407
+			p.seed = seed
+			if len(p.freed) > 0 {
+				p.rankFreed()
+			}
+			only = ""
+			if p.partial != nil && routed {
+				only = partialModel(p, ex.space)
+			}
+			if ex.quick && only == "" {
+				if now >= p.rankedUntil {
+					p.rank(now)
+				}
+				quick = now < p.rankedUntil && p.open > 0 && p.least < mostRanked
+				if ex.set.costs {
+					costs = quick && keyed
+					quick = false
+				}
+			}
+		} else if op == opLearn {
+			in = p.in
+			a = ex.chosen
 			r = a.replica
+			now = a.at
+			took = ex.took
+			routed = true
+			keyed = true
+		} else if op == opEnd || op == opRelease {
+			a = ex.attempt
+			r = a.replica
+			now = ex.at
+			if now == 0 {
+				now = time.Now().UnixNano()
+			}
 			if a.queued > 0 {
 				// It leaves the replica's queue: see wholeQueue.
 				if a.streamed {
@@ -85,10 +119,6 @@ func decideLoop(state *loopState) {
 					w.count--
 					w.chars -= a.queued
 					if ex.answered {
-						now = ex.at
-						if now == 0 {
-							now = time.Now().UnixNano()
-						}
 						if (now-w.at)/1000000*w.pace/1000+w.done < a.mark {
 							w.done = a.mark // all that was sent before it is through
 							w.at = now
@@ -108,18 +138,26 @@ func decideLoop(state *loopState) {
 				r.load--
 				p.running--
 				r.breaker.failures = 0
-				p.freed = append(p.freed, r)
+				if r.ranked && r.load < r.worker.maxLoad {
+					n = r.load + r.worker.loadPenalty
+					if n > mostRanked {
+						n = mostRanked
+					}
+					if p.loads[r.place] == notRanked {
+						p.open++
+					}
+					p.loads[r.place] = byte(n)
+					if n < p.least {
+						p.least = n
+					}
+				}
 				took = ex.firstByte
 				if took > 0 && ex.endpoint != endpointOther {
 					h = r.first
 					if a.why == reasonHit {
 						h = r.hitFirst
 					}
-					i = 0
-					for i < len(firstByteBounds) && took > firstByteBounds[i] {
-						i++
-					}
-					h.counts[i]++
+					h.counts[sort.SearchInts(firstByteNanos, int(took))]++
 					h.sum += took
 				}
 				if ex.tail != nil && len(p.tails) < mostTails {
@@ -132,76 +170,31 @@ func decideLoop(state *loopState) {
 				continue
 			}
 			keyed = a.learned && !ex.answered // what was taught has to be found again
-		}
-		if op != opLearn {
-			now = ex.at
-			if now == 0 {
-				now = time.Now().UnixNano()
-			}
-		}
-
-		quick = false
-		costs = false
-		if op == opChoose {
-			routed = ex.endpoint != endpointOther
-			keyed = routed && key != ""
-			in = p.in
-			seed = p.seed*6364136223846793005 + 1442695040888963407
-			p.seed = seed
-			if len(p.freed) > 0 {
-				for _, r = range p.freed {
-					if r.ranked && r.load < r.worker.maxLoad {
-						n = r.load + r.worker.loadPenalty
-						if n > mostRanked {
-							n = mostRanked
-						}
-						if p.loads[r.place] == notRanked {
-							p.open++
-						}
-						p.loads[r.place] = byte(n)
-						if n < p.least {
-							p.least = n
-						}
-					}
-				}
-				p.freed = p.freed[:0]
-			}
-			only = ""
-			if p.partial != nil && routed {
-				only = partialModel(p, ex.space)
-			}
-			if routed && ex.tried == nil && ex.set.quick && ex.explained == nil && only == "" {
-				if now >= p.rankedUntil {
-					p.rank(now)
-				}
-				quick = now < p.rankedUntil && p.open > 0 && p.least < mostRanked
-				if ex.set.costs {
-					costs = quick && keyed
-					quick = false
-				}
-			}
+		} else {
+			keyed = true
 		}
 
 		if quick {
 			// in.least is the slot of one of the least loaded: the first one from a place by chance on. Two native searches do
 			// it for any number of replicas.
-			n = len(p.loads)
-			start = int(seed>>33) % n
-			i = -1
-			for i < 0 && p.least <= mostRanked {
-				i = bytes.IndexByte(p.loads[start:], byte(p.least))
-				if i >= 0 {
-					i += start
-				} else {
-					i = bytes.IndexByte(p.loads[:start], byte(p.least))
-					if i < 0 {
-						p.least++
+			start = int(seed>>33) % len(p.loads)
+			i = bytes.IndexByte(p.loads[start:], byte(p.least))
+			if i >= 0 {
+				i += start
+			} else {
+				i = bytes.IndexByte(p.loads[:start], byte(p.least))
+				for i < 0 && p.least < mostRanked {
+					p.least++
+					i = bytes.IndexByte(p.loads[start:], byte(p.least))
+					if i >= 0 {
+						i += start
+					} else {
+						i = bytes.IndexByte(p.loads[:start], byte(p.least))
 					}
 				}
 			}
 			in.least = i
-		}
-		if op == opChoose && !quick && !costs {
+		} else if op == opChoose && !costs {
 			// Candidates of the best grade there is: 0 = fine, 1 = asked to be left alone, 2 = breaker open. The last grade
 			// counts only when no breaker of all that serve the model lets a request through. in.least is found on the way, one of the
 			// least loaded by chance.
@@ -286,17 +279,7 @@ func decideLoop(state *loopState) {
 				end = 0
 			}
 			for at < end {
-				// Conversations are chains: look at the first two kids before a call.
-				first = key[at]
-				k = len(nd.firsts)
-				i = -1
-				if k > 0 && nd.firsts[0] == first {
-					i = 0
-				} else if k > 1 && nd.firsts[1] == first {
-					i = 1
-				} else if k > 2 {
-					i = strings.IndexByte(nd.firsts, first)
-				}
+				i = strings.IndexByte(nd.firsts, key[at])
 				if i < 0 {
 					break
 				}
@@ -331,14 +314,12 @@ func decideLoop(state *loopState) {
 			t.depth = depth
 			t.match = at
 		}
-		if op == opFind {
-			ex.done <- 1
-			continue
-		}
-		if op == opEnd || op == opRelease {
-			settleAttempt(p, ex, a, now)
-			state.locked = false
-			p.mu.Unlock()
+		if op != opChoose && op < opInsert {
+			if op != opFind {
+				settleAttempt(p, ex, a, now)
+				state.locked = false
+				p.mu.Unlock()
+			}
 			ex.done <- 1
 			if keyed && len(key) > keptLength {
 				return
@@ -654,11 +635,8 @@ func decideLoop(state *loopState) {
 					p.loads[r.place]++
 				}
 			}
-			r.reasons[why]++
 			a = &attempt{replica: r, worker: r.worker, id: id, life: r.life, load: r.load, others: n, matched: k, why: why, at: now,
 				least: low, total: len(key)}
-			p.decided++
-			p.last[p.decided%lastDecisions] = a
 			if r.breaker.state != breakerClosed {
 				a.probe = r.breaker.begin(now)
 				p.rankedUntil = 0
@@ -900,12 +878,11 @@ func decideLoop(state *loopState) {
 				took = time.Since(ex.begun)
 				ex.took = took
 			}
+			r.reasons[a.why]++
+			p.decided++
+			p.last[p.decided%lastDecisions] = a
 			if routed {
-				i = 0
-				for i < len(decisionBounds) && took > decisionBounds[i] {
-					i++
-				}
-				p.deciding.counts[i]++
+				p.deciding.counts[sort.SearchInts(decisionNanos, int(took))]++
 				p.deciding.sum += took
 			}
 			if keyed {

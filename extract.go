@@ -109,8 +109,6 @@ func keyLoop(state *loopState) {
 	for {
 		ex = <-jobs
 		state.ex = ex
-		ex.key = ""
-		ex.space = ""
 
 		// The request to the replica, as far as it does not depend on which one that is.
 		req = ex.req
@@ -138,6 +136,7 @@ func keyLoop(state *loopState) {
 			out.Host = req.Host
 			out.RemoteAddr = req.RemoteAddr
 			ex.out = out
+			ex.quick = h.set.quick
 			ex.unusual = h.set.decisionHead
 			ex.dressed = len(req.Header["Expect"]) > 0 || len(req.Header["Upgrade"]) > 0
 			if len(req.Header["Content-Encoding"]) > 0 {

@@ -20,7 +20,10 @@ var (
 		100 * ms, time.Second}
 	firstByteBounds = []time.Duration{10 * ms, 20 * ms, 50 * ms, 100 * ms, 200 * ms, 350 * ms, 500 * ms, 750 * ms, time.Second,
 		1500 * ms, 2500 * ms, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute}
-	// The same in seconds, as they are shown.
+	// The same in nanoseconds, for searches.
+	decisionNanos  = nanosOf(decisionBounds)
+	firstByteNanos = nanosOf(firstByteBounds)
+	// And in seconds, as they are shown.
 	decisionSeconds  = secondsOf(decisionBounds)
 	firstByteSeconds = secondsOf(firstByteBounds)
 	// knownBounds are shares of a prompt: the last tenth of it that is known ends there.
@@ -63,6 +66,14 @@ func (h *histogramAnswer) total() {
 	for _, n := range h.Counts {
 		h.Count += n
 	}
+}
+
+func nanosOf(bounds []time.Duration) []int {
+	out := make([]int, len(bounds))
+	for i, bound := range bounds {
+		out[i] = int(bound)
+	}
+	return out
 }
 
 func secondsOf(bounds []time.Duration) []float64 {

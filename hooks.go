@@ -12,6 +12,7 @@ import (
 	"net/http/httputil"
 	"net/textproto"
 	"net/url"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -212,7 +213,6 @@ func firstLoop(state *loopState) {
 	var ex *exchange
 	var h *histogram
 	var took time.Duration
-	var i int
 	for {
 		ex = <-state.jobs
 		took = time.Since(ex.begun)
@@ -221,11 +221,7 @@ func firstLoop(state *loopState) {
 		if ex.attempt.why == reasonHit {
 			h = ex.attempt.replica.hitFirst
 		}
-		i = 0
-		for i < len(firstByteBounds) && took > firstByteBounds[i] {
-			i++
-		}
-		h.counts[i]++
+		h.counts[sort.SearchInts(firstByteNanos, int(took))]++
 		h.sum += took
 		if ex.attempt.queued > 0 {
 			ex.attempt.begin()

@@ -45,7 +45,7 @@ type pool struct {
 	rankedUntil int64      // until when they hold, in nanoseconds of the Unix epoch
 	least       int        // none of them is lower
 	open        int        // how many of them can be chosen
-	freed       []*replica // whose load went down since the last choice
+	freed       []*replica // whose load went down since the last choice: see rankFreed
 
 	in         *prompt
 	reasons    map[string]int64 // of replicas that are gone; see replica for the others
@@ -346,6 +346,27 @@ func (p *pool) rank(now int64) {
 			p.open++
 		}
 	}
+}
+
+// rankFreed takes down the loads that have become less since the last choice. What ends well does so in decideLoop's own
+// statements.
+func (p *pool) rankFreed() {
+	for _, r := range p.freed {
+		if r.ranked && r.load < r.worker.maxLoad {
+			n := r.load + r.worker.loadPenalty
+			if n > mostRanked {
+				n = mostRanked
+			}
+			if p.loads[r.place] == notRanked {
+				p.open++
+			}
+			p.loads[r.place] = byte(n)
+			if n < p.least {
+				p.least = n
+			}
+		}
+	}
+	p.freed = p.freed[:0]
 }
 
 // attempt is one try of an exchange on one replica.

@@ -48,6 +48,7 @@ type exchange struct {
 	refusal   string         // and why
 	explained *explainAnswer // the decision is only written down there; nil = it is carried out
 
+	quick   bool     // decideLoop's common case will do: it is the first choice, and the policy is one of these
 	waits   bool     // for all of what it asks for
 	calm    bool     // it does not, for others hardly ask at the same time: see fewRunning
 	tried   []int    // lives of the replicas tried so far, the present one included

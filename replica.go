@@ -2,6 +2,7 @@ package cart
 
 import (
 	"math"
+	"sort"
 	"time"
 )
 
@@ -60,11 +61,7 @@ func (r *replica) observe(why string, took time.Duration) {
 	if why == reasonHit {
 		h = r.hitFirst
 	}
-	i := 0
-	for i < len(firstByteBounds) && took > firstByteBounds[i] {
-		i++
-	}
-	h.counts[i]++
+	h.counts[sort.SearchInts(firstByteNanos, int(took))]++
 	h.sum += took
 }
 
