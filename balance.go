@@ -29,6 +29,7 @@ type prompt struct {
 	// For the policy cost.
 	holders int    // candidates with that match
 	heat    int    // how popular it is: requests of late, times heatUnit
+	crowd   int    // up to which it is not worth further copies
 	waiting int    // sum over the candidates
 	place   uint32 // hash of how a new conversation begins; 0 = it is none
 }

@@ -23,7 +23,7 @@ const (
 // cost sends a prompt where it costs least: the characters that have to be computed before its answer can begin, those
 // queued there before it included, and a charge for giving up the longest match, which has to be computed again elsewhere:
 // it grows with the queues, since work matters most when there is much of it, and falls with the popularity of what is
-// known, since a copy of a popular beginning soon pays off.
+// known, since a copy of a popular beginning soon pays off: see crowd.
 //
 // A conversation of which nothing is known goes to the replica that the hash of its beginning prefers, if that costs about
 // the least: so instances that know nothing of each other agree, and so does one that was started again.
@@ -86,10 +86,34 @@ func leastCost(cs []candidate, in *prompt, worth float64) (index, least int) {
 // worth returns what a known character is worth: itself, and the charge for giving it up.
 func (in *prompt) worth(pressure float64) float64 {
 	charge := 1 + pressure
-	if crowd := heatUnit * (in.holders + 1); in.heat > crowd {
-		charge = charge * float64(crowd) / float64(in.heat)
+	if in.heat > in.crowd {
+		charge = charge * float64(in.crowd) / float64(in.heat)
 	}
 	return 1 + charge
+}
+
+// crowd returns the popularity from which on the longest match is worth further copies: more than one request for each of its
+// holders and one more. A copy takes the place of something else, so where it is known how much the caches hold, a prompt
+// has to be asked for more often than what fills as much of them on average.
+func (p *pool) crowd(in *prompt, now int64) int {
+	if p.room < 0 {
+		p.room = 0
+		for _, r := range p.replicas {
+			if r.age.room == 0 {
+				p.room = 0
+				break
+			}
+			p.room += int(r.age.room)
+		}
+	}
+	each := heatUnit
+	if p.room > 0 {
+		all := int(p.tree.heat >> uint32(int32(now/heatSpan)-p.tree.warm))
+		if usual := all * in.matched / p.room; usual > each {
+			each = usual
+		}
+	}
+	return each * (in.holders + 1)
 }
 
 // score is what the policy cost compares, in characters; what is the same for all is left out.
@@ -146,6 +170,7 @@ func describeCandidates(p *pool, ex *exchange, now int64) {
 	in.matched = 0
 	in.holders = 0
 	in.heat = 0
+	in.crowd = 0
 	in.place = 0
 	for i := range cs {
 		c := &cs[i]
@@ -173,6 +198,7 @@ func describeCandidates(p *pool, ex *exchange, now int64) {
 	if held != nil {
 		in.heat = int(held.heat >> uint32(int32(now/heatSpan)-held.warm))
 		findHolders(p)
+		in.crowd = p.crowd(in, now)
 	}
 	in.place = placeOf(t, ex.key, in.matched)
 }

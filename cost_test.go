@@ -54,7 +54,9 @@ func TestCost_weighsWorkAgainstWork(t *testing.T) {
 		{"one replica only", []int{90000}, nil, []int{0}, 100, 0, 0, reasonOnlyOne},
 	} {
 		cs := costCandidates(row.queues, row.running, row.matches)
-		got, why := cost(cs, weigh(cs, &prompt{total: row.total, heat: row.heat * heatUnit}))
+		in := weigh(cs, &prompt{total: row.total, heat: row.heat * heatUnit})
+		in.crowd = heatUnit * (in.holders + 1)
+		got, why := cost(cs, in)
 		if got != row.want || why != row.why {
 			t.Errorf("%s: cost(queues %v, running %v, matches %v, total %d, heat %d) = %d, %q, want %d, %q",
 				row.story, row.queues, row.running, row.matches, row.total, row.heat, got, why, row.want, row.why)
@@ -337,6 +339,50 @@ func TestCostPool_heatComesAndGoes(t *testing.T) {
 	}
 	if got := heat(second(100000)); got != 0 {
 		t.Errorf("heat after a day = %d, want 0", got)
+	}
+}
+
+func TestCostPool_copiesWhatIsMorePopularThanItsRoom(t *testing.T) {
+	// Nine prompts of which one is asked for as often as all others together, in caches with room for all of them on each
+	// replica, for two or three on each, and of unknown size.
+	prompts := make([]string, 9)
+	for i := range prompts {
+		prompts[i] = strings.Repeat(string(rune('a'+i)), 8000)
+	}
+	for _, row := range []struct {
+		tokens      int // of each of the three caches
+		hot, common bool
+	}{
+		{0, true, true},
+		{200000, true, true},
+		{6000, true, false},
+	} {
+		p := costPool(t, "abc", row.tokens)
+		for round := 0; round < 10; round++ {
+			for i := range prompts {
+				for _, key := range []string{prompts[i], prompts[0]} {
+					ex, a := send(t, p, key+strconv.Itoa(round), second(100))
+					endWith(p, ex, a, 200, nil, second(100))
+				}
+			}
+		}
+		popular := func(key string) bool {
+			var in prompt
+			p.set.quick = false // which asks no policy
+			ex := ask(p, key)
+			ex.policy = func(cs []candidate, asked *prompt) (int, string) {
+				in = *asked
+				return 0, reasonHit
+			}
+			endWith(p, ex, take(t, p, ex, second(100)), 400, nil, second(100))
+			return in.heat > in.crowd
+		}
+		if got := popular(prompts[0]); got != row.hot {
+			t.Errorf("with caches of %d tokens a prompt of every second request is popular: %t, want %t", row.tokens, got, row.hot)
+		}
+		if got := popular(prompts[5]); got != row.common {
+			t.Errorf("with caches of %d tokens one of nine prompts is popular: %t, want %t", row.tokens, got, row.common)
+		}
 	}
 }
 

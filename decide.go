@@ -509,8 +509,12 @@ func decideLoop(state *loopState) {
 			if in.matched > 0 {
 				worth = 1 + pressure
 				n = int(held.heat >> uint32(int32(now/heatSpan)-held.warm))
-				if n > heatUnit*(in.holders+1) {
-					worth = worth * float64(heatUnit*(in.holders+1)) / float64(n)
+				k = heatUnit * (in.holders + 1)
+				if n > k {
+					k = p.crowd(in, now)
+					if n > k {
+						worth = worth * float64(k) / float64(n)
+					}
 				}
 				worth++
 				for _, r = range p.known {
@@ -840,6 +844,13 @@ func decideLoop(state *loopState) {
 			if op != opInsert && ex.set.costs {
 				// The prompt's nodes have become more popular.
 				span = int32(now / heatSpan)
+				if t.warm != span {
+					t.heat >>= uint32(span - t.warm)
+					t.warm = span
+				}
+				if t.heat < heatMost {
+					t.heat += heatUnit
+				}
 				leaf = nd
 				for leaf != nil {
 					if leaf.warm != span {

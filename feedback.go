@@ -347,6 +347,7 @@ func (p *pool) fitRoom(r *replica) {
 	}
 	if r.age.room != room {
 		r.age.setRoom(room)
+		p.room = -1
 	}
 }
 

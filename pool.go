@@ -38,6 +38,7 @@ type pool struct {
 	asked     int64 // when the last decision was asked for, in nanoseconds of the Unix epoch
 	seed      uint64
 	scratch   []candidate
+	room      int        // characters that all caches hold; 0 = not of all it is known, -1 = to be summed up
 	known     []*replica // those that the policy cost knows to hold a part of the prompt
 
 	// What the quick choice goes by: see rank.
@@ -280,6 +281,7 @@ func (p *pool) setWorkers(workers []worker) {
 		delete(known, w.name)
 	}
 	p.rankedUntil = 0
+	p.room = -1
 	p.byID = map[int]*replica{}
 	for _, r := range p.replicas {
 		p.byID[r.id] = r

@@ -25,6 +25,8 @@ type tree struct {
 	oldest   *node       // the leaf to evict next
 	claimed  map[int]int // characters claimed by each id
 	ages     map[int]*age
+	heat     int32 // of all prompts, as that of a node
+	warm     int32
 
 	// The result of the last find, reused from call to call.
 	path  []*node // fully matched nodes from the root down, the root first
