@@ -9,6 +9,7 @@ require (
 	github.com/go-viper/mapstructure/v2 v2.5.0
 	github.com/prometheus/client_model v0.6.2
 	github.com/traefik/yaegi v0.16.1
+	golang.org/x/sys v0.35.0
 	gopkg.in/yaml.v3 v3.0.1
 )
 
@@ -33,5 +34,4 @@ require (
 	github.com/mitchellh/mapstructure v1.5.1-0.20231216201459-8508981c8b6c
 	github.com/traefik/genconf v0.5.2 // indirect
 	github.com/traefik/paerser v0.2.0
-	golang.org/x/sys v0.35.0 // indirect
 )

@@ -10,32 +10,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
-)
 
-const (
-	exitFailed      = 1
-	exitInterrupted = 130
+	"github.com/cart-llm/cart/e2e/process"
 )
 
 func main() {
-	// The last two are for a terminal or a pipe that is closed: Traefik has to be ended then too.
-	ctx, stop := signal.NotifyContext(context.Background(),
-		os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	out := newTerminal(os.Stdout)
-	err := run(ctx, out, os.Getenv("KEEP") == "1")
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case interrupted:
-		out.printf("\nStopped.\n")
-		os.Exit(exitInterrupted)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
-		os.Exit(exitFailed)
-	}
+	process.RunMain("demo", func(ctx context.Context) error {
+		return run(ctx, out, os.Getenv("KEEP") == "1")
+	})
 }
 
 // run is the demo from its first line to its last; whatever it started has ended when it returns.

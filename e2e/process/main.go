@@ -2,31 +2,53 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// Exit statuses of the commands that measure.
+// Exit statuses of the commands that start others.
 const (
 	ExitFailed      = 1
 	ExitUsage       = 2
 	ExitInterrupted = 130
 )
 
-// RunMain is the rest of such a command's main: it runs until it is done or the command is told to stop, and exits accordingly.
+// RunMain is the rest of such a command's main: it runs until it is done, the command is told to stop, or nobody reads what
+// it prints any more, and exits accordingly. run has to end what it started when its context ends.
 func RunMain(name string, run func(ctx context.Context) error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	go func() {
+		for got := range signals {
+			// A connection that the other side has closed raises it too, and that is everyday.
+			if got == syscall.SIGPIPE && !unread(os.Stdout) && !unread(os.Stderr) {
+				continue
+			}
+			cancel(errors.New(got.String()))
+		}
+	}()
 	err := run(ctx)
-	interrupted := ctx.Err() != nil
-	stop()
+	interrupted := context.Cause(ctx)
+	signal.Stop(signals)
 	switch {
-	case interrupted:
-		fmt.Fprintln(os.Stderr, "\nStopped.")
+	case interrupted != nil:
+		fmt.Fprintf(os.Stderr, "\nStopped: %v.\n", interrupted)
 		os.Exit(ExitInterrupted)
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "\n%s: %v\n", name, err)
 		os.Exit(ExitFailed)
 	}
+}
+
+// unread says whether f is a pipe or a terminal whose other end is closed.
+func unread(f *os.File) bool {
+	poll := []unix.PollFd{{Fd: int32(f.Fd())}}
+	n, err := unix.Poll(poll, 0)
+	return err == nil && n > 0 && poll[0].Revents&(unix.POLLERR|unix.POLLHUP|unix.POLLNVAL) != 0
 }

@@ -12,32 +12,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
-)
 
-const (
-	exitFailed      = 1
-	exitInterrupted = 130
+	"github.com/cart-llm/cart/e2e/process"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	lasts, err := duration(os.Getenv("DUR"))
-	if err == nil {
-		err = run(ctx, lasts)
-	}
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case interrupted:
-		fmt.Println("\nStopped.")
-		os.Exit(exitInterrupted)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "\nsoak: %v\n", err)
-		os.Exit(exitFailed)
-	}
+	process.RunMain("soak", func(ctx context.Context) error {
+		lasts, err := duration(os.Getenv("DUR"))
+		if err != nil {
+			return err
+		}
+		return run(ctx, lasts)
+	})
 }
 
 // duration reads DUR. Less than 15 s is too short for a replica to be killed and to come back.

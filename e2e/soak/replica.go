@@ -21,8 +21,8 @@ import (
 // The replicas are fast enough for all clients with one of them missing.
 var replicaFlags = []string{"-prefill-rate=60000", "-decode-rate=150", "-output-tokens=16", "-cache-tokens=400000", "-max-running=64"}
 
-// process is one replica in a process of its own, which can be killed and started again at the same address.
-type process struct {
+// victim is one replica in a process of its own, which can be killed and started again at the same address.
+type victim struct {
 	binary  string
 	url     string
 	control string // address for faults, which stays while the replica refuses connections
@@ -44,7 +44,7 @@ func buildReplica(ctx context.Context, root, dir string) (string, error) {
 }
 
 // start begins the process: at free ports the first time, later at those it had.
-func (p *process) start() error {
+func (p *victim) start() error {
 	address, control := "127.0.0.1:0", "127.0.0.1:0"
 	if p.url != "" {
 		address, control = strings.TrimPrefix(p.url, "http://"), strings.TrimPrefix(p.control, "http://")
@@ -80,7 +80,7 @@ func (p *process) start() error {
 }
 
 // kill ends the process as kill -9 does.
-func (p *process) kill() error {
+func (p *victim) kill() error {
 	p.mu.Lock()
 	p.kills = append(p.kills, time.Now())
 	p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *process) kill() error {
 }
 
 // restart starts the process again. Another connection may hold its port for a moment.
-func (p *process) restart(ctx context.Context) error {
+func (p *victim) restart(ctx context.Context) error {
 	for try := 0; ; try++ {
 		err := p.start()
 		if err == nil || try == 5 || ctx.Err() != nil {
@@ -100,7 +100,7 @@ func (p *process) restart(ctx context.Context) error {
 	}
 }
 
-func (p *process) stop() {
+func (p *victim) stop() {
 	if p.cmd == nil {
 		return
 	}
@@ -112,7 +112,7 @@ func (p *process) stop() {
 }
 
 // killedIn tells whether the process was killed in that time.
-func (p *process) killedIn(from, to time.Time) bool {
+func (p *victim) killedIn(from, to time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, at := range p.kills {
@@ -124,7 +124,7 @@ func (p *process) killedIn(from, to time.Time) bool {
 }
 
 // set puts the replica under a fault, or makes it well again with none.
-func (p *process) set(f *replica.Fault) error {
+func (p *victim) set(f *replica.Fault) error {
 	method, body := http.MethodDelete, []byte(nil)
 	if f != nil {
 		method = http.MethodPost
@@ -140,7 +140,7 @@ func (p *process) set(f *replica.Fault) error {
 	return p.tell(req)
 }
 
-func (p *process) resetCache() error {
+func (p *victim) resetCache() error {
 	req, err := http.NewRequest(http.MethodPost, p.url+"/reset_prefix_cache", nil)
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (p *process) resetCache() error {
 }
 
 // running is the number of requests that the replica still works on.
-func (p *process) running() (int, error) {
+func (p *victim) running() (int, error) {
 	resp, err := controls.Get(p.control + "/_sim/stats")
 	if err != nil {
 		return 0, err
@@ -162,7 +162,7 @@ func (p *process) running() (int, error) {
 
 var controls = &http.Client{Timeout: 5 * time.Second}
 
-func (p *process) tell(req *http.Request) error {
+func (p *victim) tell(req *http.Request) error {
 	resp, err := controls.Do(req)
 	if err != nil {
 		return err

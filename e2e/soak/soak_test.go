@@ -50,7 +50,7 @@ func stageOf(t *testing.T) (*stage, *replica.Replica) {
 			t.Errorf("Close() = %v", err)
 		}
 	})
-	return &stage{traefik: &server{url: front.URL}, client: front.Client(), replicas: []*process{{url: r.URL()}}}, r
+	return &stage{traefik: &server{url: front.URL}, client: front.Client(), replicas: []*victim{{url: r.URL()}}}, r
 }
 
 func TestSend_countsTheTokensOfEveryDialect(t *testing.T) {

@@ -29,7 +29,7 @@ const (
 // stage is all that runs.
 type stage struct {
 	dir      string
-	replicas []*process
+	replicas []*victim
 	traefik  *server
 	client   *http.Client
 	counts   counts
@@ -56,7 +56,7 @@ func (s *stage) setUp(ctx context.Context) error {
 		return err
 	}
 	for range replicas {
-		p := &process{binary: binary}
+		p := &victim{binary: binary}
 		if err := p.start(); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (s *stage) tearDown() error {
 }
 
 // route writes the configuration of a middleware with these replicas, and its router.
-func (s *stage) route(name string, list []*process) error {
+func (s *stage) route(name string, list []*victim) error {
 	workers := []object{}
 	for _, p := range list {
 		workers = append(workers, object{"url": p.url})

@@ -125,7 +125,7 @@ func (s *stage) reload(_ context.Context, n int) error {
 	switch n % 4 {
 	case 0:
 		s.counts.changes.Add(1)
-		return s.route(stormName, append(append([]*process{}, s.replicas[:comer]...), s.replicas[comer+1:]...))
+		return s.route(stormName, append(append([]*victim{}, s.replicas[:comer]...), s.replicas[comer+1:]...))
 	case 1:
 		s.counts.changes.Add(1)
 		return s.route(stormName, s.replicas)

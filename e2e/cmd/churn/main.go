@@ -7,34 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/cart-llm/cart/e2e/churn"
+	"github.com/cart-llm/cart/e2e/process"
 )
 
-const (
-	exitFailed      = 1
-	exitInterrupted = 130
-
-	every = 100 * time.Millisecond
-)
+const every = 100 * time.Millisecond
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	err := run(ctx)
-	interrupted := ctx.Err() != nil
-	stop()
-	switch {
-	case interrupted:
-		fmt.Println("\nStopped.")
-		os.Exit(exitInterrupted)
-	case err != nil:
-		fmt.Fprintf(os.Stderr, "\nchurn: %v\n", err)
-		os.Exit(exitFailed)
-	}
+	process.RunMain("churn", run)
 }
 
 func run(ctx context.Context) error {
