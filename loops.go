@@ -32,8 +32,8 @@ const (
 	opAny            // what the exchange says
 )
 
-// Where few requests are under way, or few come, a request does not wait for what it does not need: the lesson for the tree, and
-// the end's accounts. Another goroutine does that while the replica works. The pool's lock is handed over with it, so that
+// Where few requests are under way, or few come, a request does not wait for what it does not need: the lesson for the tree and
+// the end's accounts. Another goroutine does that while the replica works. The pool's lock is handed over with it, so
 // everyone sees the pool as if it had been done at once. When all cores are busy that would only make the others wait.
 const (
 	fewRunning = 2                           // requests
@@ -66,7 +66,7 @@ func startDeciders() {
 			go guard("key loop", func() { forever(keyLoop, keyJobs, opAny) })
 			go guard("decide loop", func() { forever(decideLoop, decideJobs, opAny) })
 		}
-		// Of these one does not have to wait for another: they wait for nothing.
+		// Two of these will do: their jobs come with the lock, so they never wait.
 		for i := 0; i < 2; i++ {
 			go guard("learn loop", func() { forever(decideLoop, learnJobs, opLearn) })
 			go guard("end loop", func() { forever(decideLoop, endJobs, opEnd) })
