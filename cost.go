@@ -9,7 +9,7 @@ import (
 // Weights of the policy cost, in characters; docs/routing.md says where they come from.
 const (
 	runningCost = 1024 // what a request that is being answered costs the next one
-	placeSlack  = 4096 // by how much more a conversation may cost where its hash wants it, or a quarter of its length
+	placeSlack  = 4096 // by how much more a conversation may cost where its hash wants it, or a quarter of its length: see cost
 )
 
 // Conversations of which nothing is known are told apart by the characters behind the beginning that many share: two
@@ -18,6 +18,7 @@ const (
 	placeGrain = 32
 	placeNear  = 128 // so little beyond what many share is known by accident
 	manyKids   = 3   // continuations that make a beginning one that many share
+	fillGrain  = 8   // caches that differ by less than one in so many are filled alike
 )
 
 // cost sends a prompt where it costs least: the characters that have to be computed before its answer can begin, those
@@ -26,7 +27,9 @@ const (
 // known, since a copy of a popular beginning soon pays off: see crowd.
 //
 // A conversation of which nothing is known goes to the replica that the hash of its beginning prefers, if that costs about
-// the least: so instances that know nothing of each other agree, and so does one that was started again.
+// the least: so instances that know nothing of each other agree, and so does one that was started again. A single instance
+// sees all queues and all caches, so there about means one answer under way and a short beginning that is known elsewhere, and
+// not where more of the cache is taken: the hash alone would give one of three replicas five of nine tenants.
 //
 // decideLoop has the same rule in its own statements for the common case, for a call costs more than all of them; a fuzz
 // test holds the two together.
@@ -48,14 +51,22 @@ func cost(cs []candidate, in *prompt) (index int, why string) {
 	case in.place == 0:
 		return chosen, reasonHit
 	}
-	slack := in.total / 4
-	if slack < placeSlack {
-		slack = placeSlack
+	i := home(cs, in.place)
+	slack := runningCost
+	if lost := int(worth*float64(cs[chosen].matched)) - int(worth*float64(cs[i].matched)); cs[chosen].matched > 0 && lost <= placeSlack {
+		slack += lost
+	}
+	if cs[i].fuller(&cs[chosen]) {
+		slack = -1
 	}
 	if in.set.instances > 1 {
+		slack = in.total / 4
+		if slack < placeSlack {
+			slack = placeSlack
+		}
 		slack += int(float64(slack) * pressure)
 	}
-	if i := home(cs, in.place); i == chosen || cs[i].score(worth)-least <= slack {
+	if i == chosen || cs[i].score(worth)-least <= slack {
 		return i, reasonPlaced
 	}
 	return chosen, reasonMiss
@@ -140,6 +151,16 @@ func home(cs []candidate, place uint32) int {
 	return index
 }
 
+// fuller says whether a candidate's cache is filled by a good deal more than another's, as far as that is known. When both
+// have been filled once, each has something to give up, and nobody is fuller.
+func (c *candidate) fuller(other *candidate) bool {
+	filled := c.sent
+	if filled > c.room {
+		filled = c.room
+	}
+	return filled-other.sent > c.room/fillGrain
+}
+
 // mix hashes a replica's seat and a place. decideLoop has it in its own statements.
 func mix(seat uint64, place uint32) uint64 {
 	hash := (seat ^ uint64(place)) * 2685821657736338717
@@ -175,6 +196,8 @@ func describeCandidates(p *pool, ex *exchange, now int64) {
 	for i := range cs {
 		c := &cs[i]
 		c.seat = c.replica.worker.seat
+		c.sent = c.replica.age.clock
+		c.room = c.replica.age.room
 		c.queue = c.replica.queue
 		c.waiting = c.replica.waiting
 		if left := c.replica.whole.left(now); left > 0 {

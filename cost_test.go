@@ -103,9 +103,16 @@ func TestCost_newConversationsGoByTheirHash(t *testing.T) {
 			t.Fatalf("cost(nothing is known) = %q, want %q", why, reasonPlaced)
 		}
 		// Another instance that sees other queues of about the same cost, and another order of chance, agrees.
-		cs = costCandidates([]int{1500, 0, 3000, 700}, nil, nil)
-		if j, _ := cost(cs, weigh(cs, &prompt{total: 1000, set: set, place: place, draw: 3 * n})); j != i {
-			t.Fatalf("cost(the same beginning) = %d, then on an instance with short queues %d", i, j)
+		for _, row := range []struct {
+			instances int
+			queues    []int
+		}{{2, []int{1500, 0, 3000, 700}}, {1, []int{1000, 0, 900, 500}}} {
+			other := *set
+			other.instances = row.instances
+			cs = costCandidates(row.queues, nil, nil)
+			if j, _ := cost(cs, weigh(cs, &prompt{total: 1000, set: &other, place: place, draw: 3 * n})); j != i {
+				t.Fatalf("cost(the same beginning) = %d, then on one of %d instances with the queues %v %d", i, row.instances, row.queues, j)
+			}
 		}
 		// Without the replica of its choice the others' order stays.
 		fewer := append(append([]candidate{}, cs[:i]...), cs[i+1:]...)
@@ -121,6 +128,57 @@ func TestCost_newConversationsGoByTheirHash(t *testing.T) {
 	for i := 0; i < 4; i++ {
 		if counts[i] < 60 {
 			t.Errorf("400 beginnings went to the replicas %v times, want about 100 each", counts)
+		}
+	}
+}
+
+func TestCost_oneInstanceLooksBehindTheHash(t *testing.T) {
+	set := defaultSettings(t)
+	place := uint32(12345)
+	cs := costCandidates([]int{0, 0}, nil, nil)
+	home, _ := cost(cs, weigh(cs, &prompt{total: 20000, set: set, place: place}))
+	other := 1 - home
+	for _, row := range []struct {
+		story     string
+		instances int
+		queue     int      // of its home
+		known     int      // on the other
+		sent      [2]int64 // to its home and to the other
+		room      int64
+		home      bool
+	}{
+		{"one answer under way", 1, 1000, 0, [2]int64{}, 0, true},
+		{"two", 1, 2000, 0, [2]int64{}, 0, false},
+		{"two, and another instance", 2, 2000, 0, [2]int64{}, 0, true},
+		{"a short beginning is known to the other", 1, 0, 1500, [2]int64{}, 0, true},
+		{"and one answer under way", 1, 1000, 1500, [2]int64{}, 0, true},
+		{"and two", 1, 2000, 1500, [2]int64{}, 0, false},
+		{"a long one is known to the other", 1, 0, 3000, [2]int64{}, 0, false},
+		{"caches filled alike", 1, 0, 0, [2]int64{50000, 41000}, 80000, true},
+		{"its home's is fuller", 1, 0, 0, [2]int64{50000, 39000}, 80000, false},
+		{"the other's is fuller", 1, 0, 0, [2]int64{39000, 50000}, 80000, true},
+		{"both have been filled", 1, 0, 0, [2]int64{900000, 80000}, 80000, true},
+		{"nobody knows how much they hold", 1, 0, 0, [2]int64{900000, 80000}, 0, true},
+		{"fuller, as far as one of two instances knows", 2, 0, 0, [2]int64{50000, 39000}, 80000, true},
+	} {
+		queues, matches := []int{0, 0}, []int{0, 0}
+		queues[home] = row.queue
+		matches[other] = row.known
+		cs := costCandidates(queues, nil, matches)
+		cs[home].sent = row.sent[0]
+		cs[other].sent = row.sent[1]
+		cs[home].room = row.room
+		cs[other].room = row.room
+		for i := range cs {
+			cs[i].waiting = 0
+			cs[i].load = 0
+		}
+		own := *set
+		own.instances = row.instances
+		in := weigh(cs, &prompt{total: 20000, set: &own, place: place})
+		in.crowd = heatUnit * (in.holders + 1)
+		if i, _ := cost(cs, in); (i == home) != row.home {
+			t.Errorf("%s: it goes to its home: %t, want %t", row.story, i == home, row.home)
 		}
 	}
 }
@@ -146,8 +204,8 @@ func TestCost_aHashIsNoReasonToQueue(t *testing.T) {
 	if i, _ := cost(cs, weigh(cs, &prompt{total: 1000, set: &several, place: place})); i != home {
 		t.Errorf("cost(the same with a second instance, one waiting on each) = the idle one, want its home")
 	}
-	if i, _ := cost(cs, weigh(cs, &prompt{total: 20000, set: set, place: place})); i != home {
-		t.Errorf("cost(a queue of 5,000 before a new prompt of 20,000) = the idle one, want its home")
+	if i, _ := cost(cs, weigh(cs, &prompt{total: 20000, set: &several, place: place})); i != home {
+		t.Errorf("cost(a queue of 5,000 before a new prompt of 20,000 with a second instance) = the idle one, want its home")
 	}
 	// What is known of it is a beginning that many share.
 	known := []int{500, 500}

@@ -564,11 +564,33 @@ func decideLoop(state *loopState) {
 					}
 				}
 				if k != i {
-					n = len(key) / 4
-					if n < placeSlack {
-						n = placeSlack
+					n = runningCost
+					r = p.replicas[i]
+					if r.turn == p.turn {
+						// Little that is known elsewhere does not count.
+						j = int(worth * float64(r.matched))
+						r = p.replicas[k]
+						if r.turn == p.turn {
+							j -= int(worth * float64(r.matched))
+						}
+						if j <= placeSlack {
+							n += j
+						}
+					}
+					own = p.replicas[k].age
+					left = own.clock
+					if left > own.room {
+						left = own.room
+					}
+					left -= p.replicas[i].age.clock
+					if left > own.room/fillGrain {
+						n = -1
 					}
 					if ex.set.instances > 1 {
+						n = len(key) / 4
+						if n < placeSlack {
+							n = placeSlack
+						}
 						n += int(float64(n) * pressure)
 					}
 					if p.replicas[k].price-low > n {
