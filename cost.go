@@ -53,7 +53,8 @@ func cost(cs []candidate, in *prompt) (index int, why string) {
 	}
 	i := home(cs, in.place)
 	slack := runningCost
-	if lost := int(worth*float64(cs[chosen].matched)) - int(worth*float64(cs[i].matched)); cs[chosen].matched > 0 && lost <= placeSlack {
+	lost := int(worth*float64(cs[chosen].matched)) - int(worth*float64(cs[i].matched))
+	if cs[chosen].matched > 0 && lost <= placeSlack {
 		slack += lost
 	}
 	if cs[i].fuller(&cs[chosen]) {
@@ -114,14 +115,14 @@ func (p *pool) crowd(in *prompt, now int64) int {
 				p.room = 0
 				break
 			}
-			p.room += int(r.age.room)
+			p.room += r.age.room
 		}
 	}
 	each := heatUnit
 	if p.room > 0 {
-		all := int(p.tree.heat >> uint32(int32(now/heatSpan)-p.tree.warm))
-		if usual := all * in.matched / p.room; usual > each {
-			each = usual
+		all := int64(p.tree.heat >> uint32(int32(now/heatSpan)-p.tree.warm))
+		if usual := all * int64(in.matched) / p.room; usual > int64(each) {
+			each = int(usual)
 		}
 	}
 	return each * (in.holders + 1)

@@ -31,7 +31,7 @@ func decideLoop(state *loopState) {
 	var jobs = state.jobs
 	var given = state.op
 	var op, grade, g, i, j, k, n, id, at, end, low, high, mid, load, fresh, before, ties, start, to int
-	var full, allowed, routed, keyed, quick, costs bool
+	var full, allowed, routed, keyed, quick, costs, long bool
 	var why, key, label, rest, only string
 	var took time.Duration
 	var h *histogram
@@ -50,6 +50,7 @@ func decideLoop(state *loopState) {
 			t = p.tree
 		} else {
 			t = ex.tree
+			state.locked = given == opEnd // before anything can panic
 			if op == opEnd {
 				ex.cancel()
 				if ex.timer != nil {
@@ -157,7 +158,7 @@ func decideLoop(state *loopState) {
 					if a.why == reasonHit {
 						h = r.hitFirst
 					}
-					h.counts[sort.SearchInts(firstByteNanos, int(took))]++
+					h.counts[sort.SearchFloat64s(firstByteNanos, float64(took))]++
 					h.sum += took
 				}
 				if ex.tail != nil && len(p.tails) < mostTails {
@@ -167,6 +168,9 @@ func decideLoop(state *loopState) {
 				state.locked = false
 				p.mu.Unlock()
 				ex.done <- 1
+				if given == opEnd && len(ex.body) > keptLength {
+					return // its next job may be hours off
+				}
 				continue
 			}
 			keyed = a.learned && !ex.answered // what was taught has to be found again
@@ -321,7 +325,7 @@ func decideLoop(state *loopState) {
 				p.mu.Unlock()
 			}
 			ex.done <- 1
-			if keyed && len(key) > keptLength {
+			if (keyed && len(key) > keptLength) || (given == opEnd && len(ex.body) > keptLength) {
 				return
 			}
 			continue
@@ -710,9 +714,10 @@ func decideLoop(state *loopState) {
 			if ex.calm && keyed && !ex.set.logDecisions {
 				ex.took = time.Since(ex.begun)
 				state.locked = false
+				long = len(key) > keptLength || len(ex.body) > keptLength
 				learnJobs <- ex
 				ex.done <- 1
-				if len(key) > keptLength {
+				if long {
 					return
 				}
 				continue
@@ -915,7 +920,7 @@ func decideLoop(state *loopState) {
 			p.decided++
 			p.last[p.decided%lastDecisions] = a
 			if routed {
-				p.deciding.counts[sort.SearchInts(decisionNanos, int(took))]++
+				p.deciding.counts[sort.SearchFloat64s(decisionNanos, float64(took))]++
 				p.deciding.sum += took
 			}
 			if keyed {
@@ -935,7 +940,7 @@ func decideLoop(state *loopState) {
 		if op != opLearn {
 			ex.done <- 1
 		}
-		if len(key) > keptLength {
+		if len(key) > keptLength || (given == opLearn && len(ex.body) > keptLength) {
 			return
 		}
 	}

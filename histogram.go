@@ -20,7 +20,7 @@ var (
 		100 * ms, time.Second}
 	firstByteBounds = []time.Duration{10 * ms, 20 * ms, 50 * ms, 100 * ms, 200 * ms, 350 * ms, 500 * ms, 750 * ms, time.Second,
 		1500 * ms, 2500 * ms, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute}
-	// The same in nanoseconds, for searches.
+	// The same in nanoseconds, for searches; as fractions, for an int of 32 bits holds two seconds of them.
 	decisionNanos  = nanosOf(decisionBounds)
 	firstByteNanos = nanosOf(firstByteBounds)
 	// And in seconds, as they are shown.
@@ -68,10 +68,10 @@ func (h *histogramAnswer) total() {
 	}
 }
 
-func nanosOf(bounds []time.Duration) []int {
-	out := make([]int, len(bounds))
+func nanosOf(bounds []time.Duration) []float64 {
+	out := make([]float64, len(bounds))
 	for i, bound := range bounds {
-		out[i] = int(bound)
+		out[i] = float64(bound)
 	}
 	return out
 }

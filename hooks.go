@@ -221,7 +221,7 @@ func firstLoop(state *loopState) {
 		if ex.attempt.why == reasonHit {
 			h = ex.attempt.replica.hitFirst
 		}
-		h.counts[sort.SearchInts(firstByteNanos, int(took))]++
+		h.counts[sort.SearchFloat64s(firstByteNanos, float64(took))]++
 		h.sum += took
 		if ex.attempt.queued > 0 {
 			ex.attempt.begin()

@@ -98,7 +98,9 @@ func survive(loop func(*loopState), state *loopState) {
 		}
 		ex.chosen = nil
 		ex.refusal = refusedFailed
-		ex.key = ""
+		if ex.tried == nil {
+			ex.key = "" // else what was taught under it may have to be taken back
+		}
 		ex.done <- 1
 	}()
 	loop(state)

@@ -38,7 +38,7 @@ type pool struct {
 	asked     int64 // when the last decision was asked for, in nanoseconds of the Unix epoch
 	seed      uint64
 	scratch   []candidate
-	room      int        // characters that all caches hold; 0 = not of all it is known, -1 = to be summed up
+	room      int64      // characters that all caches hold; 0 = not of all it is known, -1 = to be summed up
 	known     []*replica // those that the policy cost knows to hold a part of the prompt
 
 	// What the quick choice goes by: see rank.

@@ -61,7 +61,7 @@ func (r *replica) observe(why string, took time.Duration) {
 	if why == reasonHit {
 		h = r.hitFirst
 	}
-	h.counts[sort.SearchInts(firstByteNanos, int(took))]++
+	h.counts[sort.SearchFloat64s(firstByteNanos, float64(took))]++
 	h.sum += took
 }
 

@@ -22,20 +22,28 @@ const (
 // it prints any more, and exits accordingly. run has to end what it started when its context ends.
 func RunMain(name string, run func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		signal.Notify(told, syscall.SIGHUP)
+	}
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
 	go func() {
-		for got := range signals {
+		cancel(errors.New((<-told).String()))
+	}()
+	go func() {
+		for got := range pipes {
 			// A connection that the other side has closed raises it too, and that is everyday.
-			if got == syscall.SIGPIPE && !unread(os.Stdout) && !unread(os.Stderr) {
-				continue
+			if unread(os.Stdout) || unread(os.Stderr) {
+				cancel(errors.New(got.String()))
 			}
-			cancel(errors.New(got.String()))
 		}
 	}()
 	err := run(ctx)
 	interrupted := context.Cause(ctx)
-	signal.Stop(signals)
+	signal.Stop(told)
+	signal.Stop(pipes)
 	switch {
 	case interrupted != nil:
 		fmt.Fprintf(os.Stderr, "\nStopped: %v.\n", interrupted)
