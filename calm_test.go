@@ -38,8 +38,8 @@ func waitForLock(t *testing.T, p *pool, story string) {
 	got := make(chan int, 1)
 	go guard("a test", func() {
 		p.mu.Lock()
+		got <- p.running
 		p.mu.Unlock()
-		got <- 1
 	})
 	for stop := time.Now().Add(10 * time.Second); len(got) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(stop) {

@@ -42,7 +42,7 @@ func TestRestartReport(t *testing.T) {
 		return time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second)))
 	}
 	r := &restarting{
-		begin: at(-60), killed: at(0), answered: at(20), used: at(30),
+		begin: at(-60), killed: at(0), answered: at(20), used: at(30), ended: at(90),
 		server: &process.Process{Ports: []int{7001}}, after: chats.Samples{"cart_retries_total": 2},
 	}
 	for _, one := range []look{{at(-1), 5000}, {at(10), 5000}, {at(24), 100}, {at(40), 3000}} {

@@ -25,6 +25,7 @@ const (
 	window          = 30 * time.Second // over which the cached share is told
 	recovery        = 60 * time.Second // of load after the server is used again
 	usedLimit       = 60 * time.Second // for it to be used again once it answers
+	more            = 9                // conversations at once then, besides: what two servers hold is given up for a third if it is needed
 )
 
 // restarting is the part restart: one server is killed under load and started again.
@@ -36,6 +37,7 @@ type restarting struct {
 	begin            time.Time
 	killed, answered time.Time // answered: the new process shows metrics
 	used             time.Time // the first request that it got began
+	ended            time.Time // the load
 	after            chats.Samples
 	turns            []chats.Turn
 }
@@ -66,21 +68,25 @@ func restart(ctx context.Context, o *options, s *stack, out io.Writer) (err erro
 	defer end()
 	w := chats.Even
 	w.Talks = 2000 // more than there is time for
-	turns := make(chan []chats.Turn, 1)
-	go func() { turns <- chats.Drive(loaded, chats.Target{URL: r.proxy.URL()}, w.Conversations(77), w.AtOnce) }()
+	turns := make(chan []chats.Turn, 2)
+	drive := func(seed uint64, atOnce int) {
+		turns <- chats.Drive(loaded, chats.Target{URL: r.proxy.URL()}, w.Conversations(seed), atOnce)
+	}
+	go drive(77, w.AtOnce)
 	go r.watch(loaded, s.procs[0].URL())
-	err = r.script(ctx, s)
+	err = r.script(ctx, s, func() { go drive(78, more) })
 	end()
 	r.turns = <-turns
 	if err != nil {
 		return err
 	}
+	r.turns = append(r.turns, <-turns...)
 	r.report(out, o.rival, load)
 	return nil
 }
 
-// script is what happens to the server.
-func (r *restarting) script(ctx context.Context, s *stack) error {
+// script is what happens to the server. raise is called for more load when it is back.
+func (r *restarting) script(ctx context.Context, s *stack, raise func()) error {
 	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, "restart: "+format+"\n", args...) }
 	say("%v of load", calm)
 	pause(ctx, calm)
@@ -102,6 +108,7 @@ func (r *restarting) script(ctx context.Context, s *stack) error {
 	}
 	r.answered = time.Now()
 	say("it answers again after %v", r.answered.Sub(r.killed).Round(time.Second))
+	raise()
 	for end := r.answered.Add(usedLimit); r.used.IsZero() && time.Now().Before(end) && ctx.Err() == nil; {
 		work, err := chats.WorkOf(ctx, []string{r.server.URL()})
 		if err != nil {
@@ -114,6 +121,7 @@ func (r *restarting) script(ctx context.Context, s *stack) error {
 	}
 	say("it is used again: %v; %v more of load", !r.used.IsZero(), recovery)
 	pause(ctx, recovery)
+	r.ended = time.Now()
 	r.after, err = chats.Scrape(ctx, r.proxy.URL())
 	return errors.Join(err, ctx.Err())
 }
@@ -186,8 +194,9 @@ func (l *looks) dropped(since time.Time) (time.Time, float64) {
 func (r *restarting) report(out io.Writer, rival, load string) {
 	report.Head(out, "A server restarts under load", r.begin, load)
 	fmt.Fprintf(out, "%d vLLM servers behind %s in the official Traefik; conversations as in %s, %d at a time without end.\n"+
-		"One server is killed (kill -9) and started again at the same address with an empty cache. Times are from the kill.\n\n",
-		servers, rival, chats.Even.Name, chats.Even.AtOnce)
+		"One server is killed (kill -9) and started again at the same address with an empty cache; from when it answers on there are %d\n"+
+		"more conversations at a time, which the other two would have to queue. Times are from the kill.\n\n",
+		servers, rival, chats.Even.Name, chats.Even.AtOnce, more)
 	at := func(t time.Time) string {
 		if t.IsZero() {
 			return "never"
@@ -196,7 +205,7 @@ func (r *restarting) report(out io.Writer, rival, load string) {
 	}
 	dropped, left := r.looks.dropped(r.killed)
 	before, outage, back, last := r.share(r.killed.Add(-window), r.killed), r.share(r.killed, r.answered),
-		r.share(r.used, r.used.Add(window)), r.share(r.used.Add(recovery-window), r.used.Add(recovery))
+		r.share(r.used, r.used.Add(window)), r.share(r.ended.Add(-window), r.ended)
 	cut, errs, first := r.errors()
 	fmt.Fprintf(out, "| what | when | |\n|---|--:|---|\n")
 	fmt.Fprintf(out, "| claims on the server before | 0.0 s | %.0f characters |\n", r.looks.claims(r.killed))
