@@ -46,6 +46,7 @@ func waitForLock(t *testing.T, p *pool, story string) {
 			t.Fatalf("%s: the pool's lock is never given back", story)
 		}
 	}
+	<-got
 }
 
 func TestCalm_whereFewAsk(t *testing.T) {
