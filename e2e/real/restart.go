@@ -25,7 +25,7 @@ const (
 	window          = 30 * time.Second // over which the cached share is told
 	recovery        = 60 * time.Second // of load after the server is used again
 	usedLimit       = 60 * time.Second // for it to be used again once it answers
-	more            = 9                // conversations at once then, besides: what two servers hold is given up for a third if it is needed
+	atOnce          = 15               // conversations: so many that two servers give up what they hold when there is a third one
 )
 
 // restarting is the part restart: one server is killed under load and started again.
@@ -68,25 +68,21 @@ func restart(ctx context.Context, o *options, s *stack, out io.Writer) (err erro
 	defer end()
 	w := chats.Even
 	w.Talks = 2000 // more than there is time for
-	turns := make(chan []chats.Turn, 2)
-	drive := func(seed uint64, atOnce int) {
-		turns <- chats.Drive(loaded, chats.Target{URL: r.proxy.URL()}, w.Conversations(seed), atOnce)
-	}
-	go drive(77, w.AtOnce)
+	turns := make(chan []chats.Turn, 1)
+	go func() { turns <- chats.Drive(loaded, chats.Target{URL: r.proxy.URL()}, w.Conversations(77), atOnce) }()
 	go r.watch(loaded, s.procs[0].URL())
-	err = r.script(ctx, s, func() { go drive(78, more) })
+	err = r.script(ctx, s)
 	end()
 	r.turns = <-turns
 	if err != nil {
 		return err
 	}
-	r.turns = append(r.turns, <-turns...)
 	r.report(out, o.rival, load)
 	return nil
 }
 
-// script is what happens to the server. raise is called for more load when it is back.
-func (r *restarting) script(ctx context.Context, s *stack, raise func()) error {
+// script is what happens to the server.
+func (r *restarting) script(ctx context.Context, s *stack) error {
 	say := func(format string, args ...any) { fmt.Fprintf(os.Stderr, "restart: "+format+"\n", args...) }
 	say("%v of load", calm)
 	pause(ctx, calm)
@@ -108,7 +104,6 @@ func (r *restarting) script(ctx context.Context, s *stack, raise func()) error {
 	}
 	r.answered = time.Now()
 	say("it answers again after %v", r.answered.Sub(r.killed).Round(time.Second))
-	raise()
 	for end := r.answered.Add(usedLimit); r.used.IsZero() && time.Now().Before(end) && ctx.Err() == nil; {
 		work, err := chats.WorkOf(ctx, []string{r.server.URL()})
 		if err != nil {
@@ -194,9 +189,8 @@ func (l *looks) dropped(since time.Time) (time.Time, float64) {
 func (r *restarting) report(out io.Writer, rival, load string) {
 	report.Head(out, "A server restarts under load", r.begin, load)
 	fmt.Fprintf(out, "%d vLLM servers behind %s in the official Traefik; conversations as in %s, %d at a time without end.\n"+
-		"One server is killed (kill -9) and started again at the same address with an empty cache; from when it answers on there are %d\n"+
-		"more conversations at a time, which the other two would have to queue. Times are from the kill.\n\n",
-		servers, rival, chats.Even.Name, chats.Even.AtOnce, more)
+		"One server is killed (kill -9) and started again at the same address with an empty cache. Times are from the kill.\n\n",
+		servers, rival, chats.Even.Name, atOnce)
 	at := func(t time.Time) string {
 		if t.IsZero() {
 			return "never"
