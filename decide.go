@@ -78,9 +78,6 @@ func decideLoop(state *loopState) {
 			in = p.in
 			seed = p.seed*6364136223846793005 + 1442695040888963407
 			p.seed = seed
-			if len(p.freed) > 0 {
-				p.rankFreed()
-			}
 			only = ""
 			if p.partial != nil && routed {
 				only = partialModel(p, ex.space)
@@ -110,6 +107,22 @@ func decideLoop(state *loopState) {
 			if now == 0 {
 				now = time.Now().UnixNano()
 			}
+			r.load--
+			p.running--
+			// The rank follows: see there.
+			if r.ranked && r.load < r.worker.maxLoad {
+				n = r.load + r.worker.loadPenalty
+				if n > mostRanked {
+					n = mostRanked
+				}
+				if p.loads[r.place] == notRanked {
+					p.open++
+				}
+				p.loads[r.place] = byte(n)
+				if n < p.least {
+					p.least = n
+				}
+			}
 			if a.queued > 0 {
 				// It leaves the replica's queue: see wholeQueue.
 				if a.streamed {
@@ -136,22 +149,7 @@ func decideLoop(state *loopState) {
 				a.queued = 0
 			}
 			if op == opEnd && ex.answered && ex.charges == nil && !r.draining && r.breaker.state == breakerClosed {
-				r.load--
-				p.running--
 				r.breaker.failures = 0
-				if r.ranked && r.load < r.worker.maxLoad {
-					n = r.load + r.worker.loadPenalty
-					if n > mostRanked {
-						n = mostRanked
-					}
-					if p.loads[r.place] == notRanked {
-						p.open++
-					}
-					p.loads[r.place] = byte(n)
-					if n < p.least {
-						p.least = n
-					}
-				}
 				took = ex.firstByte
 				if took > 0 && ex.endpoint != endpointOther {
 					h = r.first

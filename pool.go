@@ -42,11 +42,10 @@ type pool struct {
 	known     []*replica // those that the policy cost knows to hold a part of the prompt
 
 	// What the quick choice goes by: see rank.
-	loads       []byte     // each replica's load with its penalty, by place; notRanked = not to be chosen
-	rankedUntil int64      // until when they hold, in nanoseconds of the Unix epoch
-	least       int        // none of them is lower
-	open        int        // how many of them can be chosen
-	freed       []*replica // whose load went down since the last choice: see rankFreed
+	loads       []byte // each replica's load with its penalty, by place; notRanked = not to be chosen
+	rankedUntil int64  // until when they hold, in nanoseconds of the Unix epoch
+	least       int    // none of them is lower
+	open        int    // how many of them can be chosen
 
 	in         *prompt
 	reasons    map[string]int64 // of replicas that are gone; see replica for the others
@@ -320,7 +319,6 @@ const (
 // until a breaker, a health probe, backpressure or the configuration change who that is.
 func (p *pool) rank(now int64) {
 	p.loads = make([]byte, len(p.replicas))
-	p.freed = nil
 	p.open = 0
 	p.least = 0
 	p.rankedUntil = math.MaxInt64
@@ -350,27 +348,6 @@ func (p *pool) rank(now int64) {
 	}
 }
 
-// rankFreed takes down the loads that have become less since the last choice. What ends well does so in decideLoop's own
-// statements.
-func (p *pool) rankFreed() {
-	for _, r := range p.freed {
-		if r.ranked && r.load < r.worker.maxLoad {
-			n := r.load + r.worker.loadPenalty
-			if n > mostRanked {
-				n = mostRanked
-			}
-			if p.loads[r.place] == notRanked {
-				p.open++
-			}
-			p.loads[r.place] = byte(n)
-			if n < p.least {
-				p.least = n
-			}
-		}
-	}
-	p.freed = p.freed[:0]
-}
-
 // attempt is one try of an exchange on one replica.
 type attempt struct {
 	replica *replica
@@ -397,13 +374,10 @@ type attempt struct {
 	mark     int64 // the queue of whole answers is through with what was sent before it when done has come that far
 }
 
-// settleAttempt ends an attempt: its place is free again, the breaker learns how it went, and the tree forgets what it was
+// settleAttempt ends an attempt whose place is free already: the breaker learns how it went, and the tree forgets what it was
 // taught if the replica never began to answer. The caller holds the lock and has found the prompt in the tree.
 func settleAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	r := a.replica
-	r.load--
-	p.running--
-	p.freed = append(p.freed, r)
 	if a.learned && !ex.answered {
 		p.tree.takeBack(a)
 	}

@@ -52,10 +52,6 @@ func checkRanked(t *testing.T, story string, p *pool, now int64) {
 	if now >= p.rankedUntil {
 		return
 	}
-	late := map[*replica]bool{}
-	for _, r := range p.freed {
-		late[r] = true
-	}
 	open := 0
 	for i, r := range p.replicas {
 		if r.place != i {
@@ -68,7 +64,7 @@ func checkRanked(t *testing.T, story string, p *pool, now int64) {
 		if !r.up || r.breaker.state != breakerClosed || r.pushedUntil > now || r.load >= r.worker.maxLoad {
 			load = notRanked
 		}
-		if got := int(p.loads[i]); got != load && !late[r] {
+		if got := int(p.loads[i]); got != load {
 			t.Fatalf("%s: the rank of replica %d is %d, want %d", story, i, got, load)
 		}
 		if p.loads[i] != notRanked {
