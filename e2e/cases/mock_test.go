@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/cart-llm/cart/e2e/process"
 )
 
 // mock is a replica that keeps the bytes of what it is sent and answers by script, down to single bytes and resets. It
@@ -28,7 +30,8 @@ type mock struct {
 	probes   []*exchange
 	conns    map[net.Conn]bool
 	closed   bool
-	live     int // exchanges under way, probes left out
+	free     func() error // gives up the port while closed
+	live     int          // exchanges under way, probes left out
 	peak     int
 	accepted int
 }
@@ -95,7 +98,10 @@ func startMock(t testing.TB) *mock {
 	}
 	m := &mock{ln: ln, addr: ln.Addr().String(), conns: map[net.Conn]bool{}}
 	go m.accept(ln)
-	t.Cleanup(m.stop)
+	t.Cleanup(func() {
+		m.stop()
+		m.release()
+	})
 	return m
 }
 
@@ -120,12 +126,19 @@ func (m *mock) accept(ln net.Listener) {
 	}
 }
 
-// stop closes the port and all connections.
+// stop closes the port and all connections. The port stays this mock's: tests run side by side, and another's mock that
+// got it would answer for this one.
 func (m *mock) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.closed {
+		return
+	}
 	m.closed = true
 	m.ln.Close()
+	if free, err := process.HoldPort(m.addr); err == nil {
+		m.free = free
+	} // otherwise another was faster, which restart or the test itself will tell
 	for c := range m.conns {
 		if tcp, ok := c.(*net.TCPConn); ok {
 			tcp.SetLinger(0)
@@ -134,9 +147,20 @@ func (m *mock) stop() {
 	}
 }
 
+// release gives up the port that stop has kept.
+func (m *mock) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.free != nil {
+		_ = m.free()
+		m.free = nil
+	}
+}
+
 // restart opens the port again.
 func (m *mock) restart(t testing.TB) {
 	t.Helper()
+	m.release()
 	for i := 0; ; i++ {
 		ln, err := net.Listen("tcp", m.addr)
 		if err == nil {
