@@ -13,7 +13,7 @@ type candidate struct {
 	queue   int    // characters of prompts sent to it whose answers have not begun, less what was known there
 	waiting int    // how many of its requests these are
 	seat    uint64 // hash of the replica's address
-	sent    int64  // characters ever sent to it that were new to it
+	held    int64  // characters that it is taken to hold: see age
 	room    int64  // characters that its cache holds; 0 = unknown
 }
 

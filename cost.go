@@ -153,13 +153,9 @@ func home(cs []candidate, place uint32) int {
 }
 
 // fuller says whether a candidate's cache is filled by a good deal more than another's, as far as that is known. When both
-// have been filled once, each has something to give up, and nobody is fuller.
+// are full, each has something to give up, and nobody is fuller.
 func (c *candidate) fuller(other *candidate) bool {
-	filled := c.sent
-	if filled > c.room {
-		filled = c.room
-	}
-	return filled-other.sent > c.room/fillGrain
+	return c.held-other.held > c.room/fillGrain && c.room > 0
 }
 
 // mix hashes a replica's seat and a place. decideLoop has it in its own statements.
@@ -197,7 +193,7 @@ func describeCandidates(p *pool, ex *exchange, now int64) {
 	for i := range cs {
 		c := &cs[i]
 		c.seat = c.replica.worker.seat
-		c.sent = c.replica.age.clock
+		c.held = c.replica.age.held
 		c.room = c.replica.age.room
 		c.queue = c.replica.queue
 		c.waiting = c.replica.waiting

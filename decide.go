@@ -580,12 +580,7 @@ func decideLoop(state *loopState) {
 						}
 					}
 					own = p.replicas[k].age
-					left = own.clock
-					if left > own.room {
-						left = own.room
-					}
-					left -= p.replicas[i].age.clock
-					if left > own.room/fillGrain {
+					if own.held-p.replicas[i].age.held > own.room/fillGrain && own.room > 0 {
 						n = -1
 					}
 					if ex.set.instances > 1 {
@@ -738,35 +733,60 @@ func decideLoop(state *loopState) {
 			before = -1
 			fresh = 0
 
-			// The replica's clock goes on by what is new to it. k is how much is not: from here on, of claims that can fade, the
-			// longest that has not.
+			// What the replica holds of it, k characters, moves to the newest end of its line: see age.
 			if own.room > 0 {
-				j = len(t.path) - 1
+				k = 0
+				left = 0
 				nd = t.part
 				n = t.match
-				if nd == nil && j >= 0 {
+				j = len(t.path) - 1
+				if nd == nil && j > 0 {
 					nd = t.path[j]
-					n = t.depth[j]
 					j--
 				}
-				for n > k {
-					if nd.claimed(id, own.faded+int64(n)) {
-						k = n
+				for nd != nil {
+					to = t.depth[j]
+					if nd.where != nil {
+						i = nd.where[id] - 1
+					} else {
+						i = len(nd.claims) - 1
+						for i >= 0 && nd.claims[i].id != id {
+							i--
+						}
 					}
-					n = 0
+					if i >= 0 {
+						stamp = nd.claims[i].stamp
+						if stamp-own.faded >= int64(n) {
+							if k == 0 {
+								k = n
+							}
+							if stamp != left {
+								left = stamp
+								mid = sort.SearchFloat64s(own.starts, float64(stamp)) - 1
+							}
+							own.counts[mid] -= int64(n - to)
+						}
+					}
+					nd = nil
 					if j > 0 {
 						nd = t.path[j]
-						n = t.depth[j]
+						n = to
 						j--
 					}
 				}
+				i = len(own.counts) - 1
+				if own.counts[i] >= own.room/spanParts {
+					if i >= mostSpans {
+						own.join()
+					}
+					own.starts = append(own.starts, float64(own.clock))
+					own.counts = append(own.counts, 0)
+					i = len(own.counts) - 1
+				}
+				own.counts[i] += int64(len(key))
 			}
-			own.clock += int64(len(key) - k)
+			own.clock += int64(len(key))
 			stamp = own.clock
-			if stamp <= own.last {
-				stamp = own.last + 1
-			}
-			own.last = stamp
 			if len(t.path) == 0 {
 				t.addRoot(ex.space)
 			}
@@ -857,14 +877,17 @@ func decideLoop(state *loopState) {
 			if fresh > 0 {
 				t.claimed[id] += fresh
 			}
-			if own.room > 0 {
-				if before > k {
+			if before > k {
+				if own.room > 0 {
 					a.faded = before + 1
 					before = k
+				} else {
+					k = before
 				}
-				if own.clock-own.room > own.faded {
-					own.faded = own.clock - own.room
-				}
+			}
+			own.held += int64(len(key) - k)
+			if own.held > own.room && own.room > 0 {
+				own.fade()
 			}
 			if op != opInsert && ex.set.costs {
 				// The prompt's nodes have become more popular.

@@ -298,7 +298,7 @@ func (p *pool) trustLess(r *replica, load int) {
 			return
 		}
 		c.doubt = 0
-		c.room = r.age.clock // all that it was sent is more than it holds
+		c.room = r.age.held // all that it was sent is more than it holds
 	} else if c.room == 0 {
 		c.room = most
 	}

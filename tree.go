@@ -55,25 +55,11 @@ type node struct {
 // claim says that the prompt up to the end of a node was sent to a replica.
 type claim struct {
 	id    int
-	stamp int64 // the id's own clock at the latest insert
-}
-
-// age tells which claims of an id still hold. Engines evict what they have not used for longest, the ends of prompts first,
-// so a prompt fades when so much has been sent to the replica since that its cache cannot hold both. The clock counts what
-// was sent there and was not known there, in characters, and a claim's stamp is the clock with the whole prompt in it. A
-// claim at some depth holds as long as its stamp is later than faded by that depth or more.
-type age struct {
-	clock int64
-	last  int64 // the latest stamp; no two are the same
-	room  int64 // characters that the cache holds; 0 = unknown, nothing fades
-	faded int64 // clock less room; never goes back
+	stamp int64 // where the latest prompt to run through here ends: see age
 }
 
 // charsPerToken turns the engines' measure into the tree's: characters of JSON per token, roughly.
 const charsPerToken = 4
-
-// notFaded is faded as long as nothing fades: less than any stamp by more than any prompt is long.
-const notFaded = -1 << 61
 
 // Popularity: each prompt that runs through a node adds heatUnit to its heat, which is halved once every heatSpan.
 const (
@@ -135,14 +121,6 @@ func (t *tree) ageOf(id int) *age {
 		t.ages[id] = own
 	}
 	return own
-}
-
-// setRoom sets how many characters the cache holds, 0 = unknown.
-func (a *age) setRoom(room int64) {
-	a.room = room
-	if room > 0 && a.clock-room > a.faded {
-		a.faded = a.clock - room
-	}
 }
 
 // addRoot starts a key space.
@@ -218,7 +196,7 @@ func (t *tree) split(n *node, length int) *node {
 // insert renewed stay.
 func (t *tree) forget(space, key string, id int, stamp int64, before int) {
 	t.find(space, key)
-	t.takeBack(&attempt{id: id, stamp: stamp, before: before, total: len(key)})
+	t.takeBack(&attempt{id: id, stamp: stamp, before: before})
 }
 
 // takeBack takes back what was taught for an attempt, whose prompt was found last. What had faded fades again, and is not
@@ -228,18 +206,14 @@ func (t *tree) takeBack(a *attempt) {
 	if own == nil {
 		own = &age{} // of a replica that is gone
 	}
-	own.clock -= int64(a.total)
-	if a.before > 0 {
-		own.clock += int64(a.before)
-	}
-	for i := len(t.path) - 1; i >= 0; i-- {
+	for i := len(t.path) - 1; i >= 0 && t.depth[i] > a.before; i-- {
 		n := t.path[i]
-		if t.depth[i] <= a.before {
-			return
-		}
 		for j := range n.claims {
 			if n.claims[j].id != a.id || n.claims[j].stamp != a.stamp {
 				continue
+			}
+			if i > 0 { // a root has no part of the prompt
+				own.takeBack(a.stamp, t.depth[i], len(n.label))
 			}
 			if t.depth[i] < a.faded {
 				n.claims[j].stamp = own.faded

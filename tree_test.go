@@ -31,6 +31,9 @@ func checkTree(t *testing.T, tr *tree) {
 			t.Errorf("claimed[%d] = %d, want the sum %d", id, n, c.claimed[id])
 		}
 	}
+	for id, own := range tr.ages {
+		checkAge(t, id, own)
+	}
 	c.walkLeaves()
 }
 
@@ -73,8 +76,8 @@ func (c *treeCheck) visit(n *node, where string) {
 		if n.parent != nil && !holds(n.parent, one.id) {
 			t.Errorf("node %q is claimed by %d, its parent is not", where, one.id)
 		}
-		if own := c.tree.ages[one.id]; own != nil && one.stamp > own.last {
-			t.Errorf("node %q: claim of %d at %d is later than the last stamp %d", where, one.id, one.stamp, own.last)
+		if own := c.tree.ages[one.id]; own != nil && one.stamp > own.clock {
+			t.Errorf("node %q: claim of %d at %d is later than the last stamp %d", where, one.id, one.stamp, own.clock)
 		}
 		for _, up := range claimsAbove(n) {
 			if own := c.tree.ages[one.id]; up.id == one.id && up.stamp < one.stamp && (own == nil || one.stamp > own.faded) {
@@ -311,8 +314,8 @@ func TestTree_insertTellsWhatWasClaimedBefore(t *testing.T) {
 		if before != step.before {
 			t.Errorf("insert(%q, %d) = before %d, want %d", step.key, step.id, before, step.before)
 		}
-		if own := tr.ages[step.id]; stamp <= stamps[step.id] || stamp != own.last {
-			t.Errorf("insert(%q, %d) = stamp %d, want the last %d, after %d", step.key, step.id, stamp, own.last, stamps[step.id])
+		if own := tr.ages[step.id]; stamp <= stamps[step.id] || stamp != own.clock {
+			t.Errorf("insert(%q, %d) = stamp %d, want the last %d, after %d", step.key, step.id, stamp, own.clock, stamps[step.id])
 		}
 		stamps[step.id] = stamp
 		if got := held(tr, "s", step.key, step.id); got != len(step.key) {
