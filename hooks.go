@@ -190,7 +190,7 @@ func watchLoop(state *loopState) {
 		state.ex = ex
 		watchStream(ex)
 		ex.done <- 1
-		if len(ex.body) > keptLength {
+		if ex.long {
 			return
 		}
 	}
@@ -227,7 +227,7 @@ func firstLoop(state *loopState) {
 			ex.attempt.begin()
 		}
 		ex.pool.mu.Unlock()
-		if len(ex.body) > keptLength {
+		if ex.long {
 			return
 		}
 	}
@@ -381,9 +381,9 @@ func attemptFailed(rw http.ResponseWriter, req *http.Request, err error) {
 	}
 	ex.broken = true
 	ex.answered = false
-	if ex.client.Err() != nil {
+	if left := ex.left(); left != nil {
 		ex.result = outcomeNeutral
-		fail(rw, ex, ex.client.Err())
+		fail(rw, ex, left)
 		return
 	}
 	ex.result = outcomeFailure

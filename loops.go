@@ -114,6 +114,7 @@ func choose(p *pool, ex *exchange, at int64) (a *attempt, refusal string) {
 	}
 	ex.op = opChoose
 	ex.waits = true
+	ex.long = len(ex.key) > keptLength || len(ex.body) > keptLength
 	ex.quick = ex.set.quick && ex.endpoint != endpointOther && ex.tried == nil
 	ex.at = at
 	ex.begun = time.Now()

@@ -244,7 +244,7 @@ func TestMetrics_seriesDoNotDependOnRequests(t *testing.T) {
 		c.Workers = append(c.Workers, WorkerConfig{URL: "http://127.0.0.1:" + strconv.Itoa(10000+i)})
 	}
 	p := quietPool(t, c)
-	h := &handler{pool: p, set: p.set, policy: policies[p.set.policy]}
+	h := newHandler(p, p.set, policies[p.set.policy])
 	for _, r := range p.replicas {
 		setTransport(r, benchTransport{})
 	}

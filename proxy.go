@@ -15,20 +15,16 @@ import (
 
 // exchange is one client request and all that is tried to answer it.
 type exchange struct {
+	route
 	h        *handler
-	pool     *pool
-	set      *settings
-	policy   policy
-	client   context.Context // ends when the client leaves
 	whole    context.Context // ends with proxy.requestTimeout; nil = there is none
 	endWhole func()
 	endpoint endpoint
 
 	text       strings.Builder // collects the body of a routed request
 	body       string          // which is then here
-	buffered   bool            // body holds the whole body
-	replayable bool            // the request can be sent again
 	space, key string
+	long       bool // body or key is longer than keptLength
 	streamed   bool // the request asks for a streamed answer; told only if settings.costs
 
 	models      bool   // GET or HEAD /v1/models, whose answer is kept
@@ -48,7 +44,6 @@ type exchange struct {
 	refusal   string         // and why
 	explained *explainAnswer // the decision is only written down there; nil = it is carried out
 
-	quick   bool     // decideLoop's common case will do: it is the first choice, and the policy is one of these
 	waits   bool     // for all of what it asks for
 	calm    bool     // it does not, for others hardly ask at the same time: see fewRunning
 	tried   []int    // lives of the replicas tried so far, the present one included
@@ -71,7 +66,6 @@ type exchange struct {
 	res       *http.Response // of a stream that is to be watched
 	dressed   bool           // out's headers have to be changed for the replica
 	peer      []string       // the replica's name as a header's value; nil: it is not told
-	unusual   bool           // the answer needs more than to be passed on: see passUnusual
 	charges   []charge
 
 	tail []byte // of a good answer, which may tell of tokens; nil = it is not kept
@@ -92,8 +86,10 @@ func (ex *exchange) take(h *handler) {
 	ex.pool = h.pool
 	ex.set = h.set
 	ex.policy = h.policy
-	ex.client = ex.req.Context()
 }
+
+// left returns why the client does not wait for an answer any more, nil if it does.
+func (ex *exchange) left() error { return ex.req.Context().Err() }
 
 // limitWhole puts the whole of an exchange under proxy.requestTimeout.
 func limitWhole(ctx context.Context, ex *exchange) context.Context {
@@ -230,7 +226,7 @@ func endRare(ex *exchange) {
 		ex.result = outcomeNeutral
 		ex.broken = true
 		switch {
-		case ex.client.Err() != nil:
+		case ex.left() != nil:
 			countDeparture(ex.pool)
 		case ex.answered && outOfTime(ex):
 			// It was answering; the limit is ours.
@@ -247,7 +243,7 @@ func endRare(ex *exchange) {
 // mayRetry says whether the request can go to another replica: it can be sent again, tries are left, and its time is not
 // over. Nothing has been sent to the client where this is asked.
 func mayRetry(ex *exchange) bool {
-	return ex.replayable && len(ex.tried) <= ex.set.maxRetries && ex.client.Err() == nil && !outOfTime(ex)
+	return ex.replayable && len(ex.tried) <= ex.set.maxRetries && ex.left() == nil && !outOfTime(ex)
 }
 
 // outOfTime says whether proxy.requestTimeout is over.
@@ -259,7 +255,7 @@ func outOfTime(ex *exchange) bool {
 func fail(rw http.ResponseWriter, ex *exchange, err error) {
 	var timeout net.Error
 	switch {
-	case ex.client.Err() != nil:
+	case ex.left() != nil:
 		// Nobody reads it; the access log shows that it was the client who left.
 		countDeparture(ex.pool)
 		rw.WriteHeader(statusClientClosed)

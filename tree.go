@@ -103,7 +103,7 @@ func newTree(maxNodes, maxBytes int) *tree {
 
 // find walks the prompt down and leaves the result in path, depth, part and match.
 func (t *tree) find(space, key string) {
-	ex := &exchange{op: opFind, tree: t, space: space, key: key, done: make(chan int, 1)}
+	ex := &exchange{op: opFind, tree: t, space: space, key: key, long: len(key) > keptLength, done: make(chan int, 1)}
 	startDeciders()
 	decideJobs <- ex
 	<-ex.done
@@ -117,7 +117,7 @@ func (t *tree) find(space, key string) {
 // does not fit under the bounds is not learned.
 func (t *tree) insert(space, key string, id int) (stamp int64, before int) {
 	a := &attempt{id: id}
-	ex := &exchange{op: opInsert, tree: t, space: space, key: key, done: make(chan int, 1), chosen: a}
+	ex := &exchange{op: opInsert, tree: t, space: space, key: key, long: len(key) > keptLength, done: make(chan int, 1), chosen: a}
 	startDeciders()
 	decideJobs <- ex
 	<-ex.done
