@@ -399,7 +399,7 @@ func attemptFailed(rw http.ResponseWriter, req *http.Request, err error) {
 	if log := p.logger(); log.least == levelDebug {
 		log.print(levelDebug, "attempt failed", "pool", p.name, "replica", ex.attempt.worker.name, "error", err.Error())
 	}
-	if mayRetry(ex) || (refused && len(ex.tried) <= ex.set.maxRetries) {
+	if mayRetry(ex) || (refused && ex.tries() <= ex.set.maxRetries) {
 		if ex.next, _ = choose(ex.pool, ex, 0); ex.next != nil {
 			return
 		}

@@ -98,7 +98,7 @@ func survive(loop func(*loopState), state *loopState) {
 		}
 		ex.chosen = nil
 		ex.refusal = refusedFailed
-		if ex.tried == nil {
+		if ex.attempt == nil {
 			ex.key = "" // else what was taught under it may have to be taken back
 		}
 		ex.done <- 1
@@ -114,6 +114,10 @@ func choose(p *pool, ex *exchange, at int64) (a *attempt, refusal string) {
 	}
 	ex.op = opChoose
 	ex.waits = true
+	ex.calm = false
+	if ex.attempt != nil && ex.tried == nil {
+		ex.tried = []int{ex.attempt.life}
+	}
 	ex.long = len(ex.key) > keptLength || len(ex.body) > keptLength
 	ex.quick = ex.set.quick && ex.endpoint != endpointOther && ex.tried == nil
 	ex.at = at

@@ -44,7 +44,7 @@ type pool struct {
 	// What the quick choice goes by: see rank.
 	loads       []byte // each replica's load with its penalty, by place; notRanked = not to be chosen
 	rankedUntil int64  // until when they hold, in nanoseconds of the Unix epoch
-	least       int    // none of them is lower
+	least       int    // none of them is lower; mostRanked if there is none
 	open        int    // how many of them can be chosen
 
 	in         *prompt
@@ -346,6 +346,9 @@ func (p *pool) rank(now int64) {
 			p.open++
 		}
 	}
+	if p.open == 0 {
+		p.least = mostRanked
+	}
 }
 
 // attempt is one try of an exchange on one replica.
@@ -360,7 +363,8 @@ type attempt struct {
 	load    int     // of the replica, this request included
 	least   int     // load of the least loaded candidate, its loadPenalty included
 	others  int     // further candidates there were
-	matched int     // characters of the prompt that were known there
+	known   int     // characters of the prompt that were known on the candidate that knew most
+	matched int     // and there
 	total   int     // and of the whole prompt
 	learned bool    // the tree was taught; stamp and before take it back
 	stamp   int64

@@ -39,14 +39,13 @@ type exchange struct {
 	at        int64          // when, in nanoseconds of the Unix epoch; 0 = now
 	keyOnly   bool           // only the key is asked for
 	done      chan int       // answers
-	tree      *tree          // of opFind and opInsert
 	chosen    *attempt       // nil: nobody is usable
 	refusal   string         // and why
 	explained *explainAnswer // the decision is only written down there; nil = it is carried out
 
 	waits   bool     // for all of what it asks for
 	calm    bool     // it does not, for others hardly ask at the same time: see fewRunning
-	tried   []int    // lives of the replicas tried so far, the present one included
+	tried   []int    // lives of the replicas tried so far, the present one included; nil = it is the first
 	attempt *attempt // the present one
 	next    *attempt // taken for the retry that follows
 
@@ -88,6 +87,14 @@ func (ex *exchange) take(h *handler) {
 	ex.policy = h.policy
 }
 
+// tries returns how many replicas were tried, the present one included.
+func (ex *exchange) tries() int {
+	if ex.tried == nil {
+		return 1
+	}
+	return len(ex.tried)
+}
+
 // left returns why the client does not wait for an answer any more, nil if it does.
 func (ex *exchange) left() error { return ex.req.Context().Err() }
 
@@ -126,7 +133,7 @@ func tryOthers(ex *exchange) {
 			ctx = ex.whole
 		}
 		draw := float64(time.Now().UnixNano()%1000) / 1000
-		if !pause(ctx, wait(&ex.set.backoff, len(ex.tried)-2, draw)) {
+		if !pause(ctx, wait(&ex.set.backoff, ex.tries()-2, draw)) {
 			fail(ex.rw, ex, ctx.Err())
 			return
 		}
@@ -243,7 +250,7 @@ func endRare(ex *exchange) {
 // mayRetry says whether the request can go to another replica: it can be sent again, tries are left, and its time is not
 // over. Nothing has been sent to the client where this is asked.
 func mayRetry(ex *exchange) bool {
-	return ex.replayable && len(ex.tried) <= ex.set.maxRetries && ex.left() == nil && !outOfTime(ex)
+	return ex.replayable && ex.tries() <= ex.set.maxRetries && ex.left() == nil && !outOfTime(ex)
 }
 
 // outOfTime says whether proxy.requestTimeout is over.

@@ -103,7 +103,7 @@ func newTree(maxNodes, maxBytes int) *tree {
 
 // find walks the prompt down and leaves the result in path, depth, part and match.
 func (t *tree) find(space, key string) {
-	ex := &exchange{op: opFind, tree: t, space: space, key: key, long: len(key) > keptLength, done: make(chan int, 1)}
+	ex := t.exchange(opFind, space, key)
 	startDeciders()
 	decideJobs <- ex
 	<-ex.done
@@ -112,12 +112,19 @@ func (t *tree) find(space, key string) {
 	}
 }
 
+// exchange asks decideLoop for one of the tree's own operations. A pool with nothing but the tree stands for the tree's owner.
+func (t *tree) exchange(op int, space, key string) *exchange {
+	return &exchange{op: op, route: route{pool: &pool{tree: t}}, space: space, key: key, long: len(key) > keptLength,
+		done: make(chan int, 1)}
+}
+
 // insert claims the prompt of the last find, which must have been for the same space and key, for id. It returns the
 // stamp by which forget knows these claims and the length that id had claimed before, -1 if nothing in this space. What
 // does not fit under the bounds is not learned.
 func (t *tree) insert(space, key string, id int) (stamp int64, before int) {
 	a := &attempt{id: id}
-	ex := &exchange{op: opInsert, tree: t, space: space, key: key, long: len(key) > keptLength, done: make(chan int, 1), chosen: a}
+	ex := t.exchange(opInsert, space, key)
+	ex.chosen = a
 	startDeciders()
 	decideJobs <- ex
 	<-ex.done
