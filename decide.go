@@ -19,7 +19,6 @@ func decideLoop(state *loopState) {
 	var nd, held, leaf, part *node
 	var path []*node
 	var depth []int
-	var claims []claim
 	var one claim
 	var cs []candidate
 	var in *prompt
@@ -30,7 +29,7 @@ func decideLoop(state *loopState) {
 	var rank, top byte
 	var seed, place, hash, best uint64
 	var w *wholeQueue
-	var now, clock, stamp, left, idle int64
+	var now, stamp, left, idle int64
 	var span int32
 	var pressure, worth float64
 	var jobs = state.jobs
@@ -177,7 +176,7 @@ func decideLoop(state *loopState) {
 				}
 				continue
 			}
-			keyed = a.learned && !ex.answered // what was taught has to be found again
+			keyed = a.stamp > 0 && !ex.answered // what was taught has to be found again
 		} else {
 			keyed = true
 		}
@@ -758,29 +757,35 @@ func decideLoop(state *loopState) {
 			id = a.id
 			own = r.age
 			k = a.matched
+			path = t.path
+			depth = t.depth
+			part = t.part
+			match = t.match
 		} else {
 			a = ex.chosen
 			id = a.id
 			own = t.ageOf(id)
 			k = 0
+			path = t.path
+			depth = t.depth
+			part = t.part
+			match = t.match
 		}
 
 		// Insert: claim the path for the replica and hang what is new of the prompt on its end.
 		if keyed {
-			t.clock++
-			clock = t.clock
 			before = -1
 			fresh = 0
 
 			// The replica's clock goes on by what is new to it. k is how much is not: from here on, of claims that can fade, the
 			// longest that has not.
 			if own.room > 0 {
-				j = len(t.path) - 1
-				nd = t.part
-				n = t.match
+				j = len(path) - 1
+				nd = part
+				n = match
 				if nd == nil && j >= 0 {
-					nd = t.path[j]
-					n = t.depth[j]
+					nd = path[j]
+					n = depth[j]
 					j--
 				}
 				for n > k {
@@ -789,8 +794,8 @@ func decideLoop(state *loopState) {
 					}
 					n = 0
 					if j > 0 {
-						nd = t.path[j]
-						n = t.depth[j]
+						nd = path[j]
+						n = depth[j]
 						j--
 					}
 				}
@@ -801,24 +806,34 @@ func decideLoop(state *loopState) {
 				stamp = own.last + 1
 			}
 			own.last = stamp
-			if len(t.path) == 0 {
+			if len(path) == 0 {
 				t.addRoot(ex.space)
+				path = t.path
+				depth = t.depth
 			}
-			for j = range t.path {
-				nd = t.path[j]
-				nd.used = clock
+			if part != nil {
+				path = append(path, t.split(part, match-depth[len(depth)-1]))
+				depth = append(depth, match)
+			}
+			for j = range path { // not its values: see CONTRIBUTING.md
+				nd = path[j]
+				to = depth[j]
 				if nd.where != nil {
 					i = nd.where[id] - 1
+					if i >= 0 {
+						nd.claims[i].stamp = stamp
+						before = to
+					}
 				} else {
-					i = len(nd.claims) - 1
-					for i >= 0 && nd.claims[i].id != id {
-						i--
+					for i, one = range nd.claims {
+						if one.id == id {
+							nd.claims[i].stamp = stamp
+							before = to
+							break
+						}
 					}
 				}
-				if i >= 0 {
-					nd.claims[i].stamp = stamp
-					before = t.depth[j]
-				} else {
+				if before < to {
 					nd.claims = append(nd.claims, claim{id: id, stamp: stamp})
 					if nd.where != nil || len(nd.claims) > manyHolders {
 						nd.index()
@@ -826,29 +841,7 @@ func decideLoop(state *loopState) {
 					fresh += len(nd.label)
 				}
 			}
-			if t.part != nil {
-				nd = t.split(t.part, t.match-t.depth[len(t.depth)-1])
-				nd.used = clock
-				if nd.where != nil {
-					i = nd.where[id] - 1
-				} else {
-					i = len(nd.claims) - 1
-					for i >= 0 && nd.claims[i].id != id {
-						i--
-					}
-				}
-				if i >= 0 {
-					nd.claims[i].stamp = stamp
-					before = t.match
-				} else {
-					nd.claims = append(nd.claims, claim{id: id, stamp: stamp})
-					if nd.where != nil || len(nd.claims) > manyHolders {
-						nd.index()
-					}
-					fresh += len(nd.label)
-				}
-			}
-			rest = key[t.match:]
+			rest = key[match:]
 			if len(rest) > t.maxBytes/8 {
 				rest = rest[:t.maxBytes/8]
 			}
@@ -870,24 +863,23 @@ func decideLoop(state *loopState) {
 				nd.listed = false
 			}
 			if rest != "" && len(t.path) < maxDepth {
-				if t.nodes >= t.maxNodes || t.bytes+n > t.maxBytes {
-					t.makeRoom(n, nd)
+				full = t.nodes >= t.maxNodes || t.bytes+n > t.maxBytes
+				if full {
+					full = !t.makeRoom(n, nd)
 				}
-				if t.nodes < t.maxNodes && t.bytes+n <= t.maxBytes {
+				if !full {
 					// A copy, so that the nd does not keep the whole prompt alive.
-					claims = make([]claim, 1)
-					claims[0].id = id
-					claims[0].stamp = stamp
-					leaf = &node{label: strings.Clone(rest), parent: nd, used: clock, claims: claims}
+					leaf = &node{label: strings.Clone(rest), parent: nd, claims: []claim{{id: id, stamp: stamp}}}
 					nd.kids = append(nd.kids, leaf)
-					low = int(rest[0])
-					nd.firsts += allBytes[low : low+1] // a part of rest, joined to nothing, would keep the whole prompt
+					nd.firsts += byteTexts[rest[0]] // a part of rest, joined to nothing, would keep the whole prompt
 					t.nodes++
 					t.bytes += n
 					fresh += len(rest)
 					nd = leaf
 				}
 			}
+			t.clock++
+			nd.used = t.clock
 			if fresh > 0 {
 				t.claimed[id] += fresh
 			}
@@ -900,7 +892,7 @@ func decideLoop(state *loopState) {
 					own.faded = own.clock - own.room
 				}
 			}
-			if op != opInsert && ex.set.costs {
+			if ex.set.costs {
 				// The prompt's nodes have become more popular.
 				span = int32(now / heatSpan)
 				if t.warm != span {
@@ -926,9 +918,10 @@ func decideLoop(state *loopState) {
 				if nd.parent == nil {
 					t.removeRoot(nd)
 				} else {
-					nd.older = t.newest
-					if t.newest != nil {
-						t.newest.newer = nd
+					held = t.newest
+					nd.older = held
+					if held != nil {
+						held.newer = nd
 					} else {
 						t.oldest = nd
 					}
@@ -936,12 +929,11 @@ func decideLoop(state *loopState) {
 					nd.listed = true
 				}
 			}
-			if t.nodes > t.maxNodes || t.bytes > t.maxBytes {
+			if part != nil && (t.nodes > t.maxNodes || t.bytes > t.maxBytes) {
 				t.makeRoom(0, nil) // a split needs room too
 			}
 			a.stamp = stamp
 			a.before = before
-			a.learned = true
 		}
 		if op != opInsert {
 			if op == opChoose {

@@ -147,13 +147,13 @@ func wasTried(ex *exchange, r *replica) bool {
 	return false
 }
 
-// allBytes holds each byte once, so that a string of one byte is a part of it.
-var allBytes = everyByte()
+// byteTexts are the strings of one byte.
+var byteTexts = everyByte()
 
-func everyByte() string {
-	b := make([]byte, 256)
-	for i := range b {
-		b[i] = byte(i)
+func everyByte() []string {
+	out := make([]string, 256)
+	for i := range out {
+		out[i] = string([]byte{byte(i)})
 	}
-	return string(b)
+	return out
 }

@@ -366,8 +366,7 @@ type attempt struct {
 	known   int     // characters of the prompt that were known on the candidate that knew most
 	matched int     // and there
 	total   int     // and of the whole prompt
-	learned bool    // the tree was taught; stamp and before take it back
-	stamp   int64
+	stamp   int64   // with before it takes back what the tree was taught; 0 = nothing yet
 	before  int
 	faded   int // claims at less than this depth had faded; 0 = none
 
@@ -382,7 +381,7 @@ type attempt struct {
 // taught if the replica never began to answer. The caller holds the lock and has found the prompt in the tree.
 func settleAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	r := a.replica
-	if a.learned && !ex.answered {
+	if a.stamp > 0 && !ex.answered {
 		p.tree.takeBack(a)
 	}
 	if ex.answered && ex.firstByte > 0 && ex.endpoint != endpointOther {
