@@ -105,31 +105,41 @@ func decideLoop(state *loopState) {
 			took = ex.took
 			routed = true
 			keyed = true
-		} else if op == opEnd || op == opRelease {
+		} else if op <= opEnd {
 			a = ex.attempt
 			r = a.replica
-			now = ex.at
-			if now == 0 {
-				now = time.Now().UnixNano()
-			}
 			r.load--
 			p.running--
 			// The rank follows: see there.
-			if r.ranked && r.load < r.worker.maxLoad {
-				n = r.load + r.worker.loadPenalty
-				if n > mostRanked {
-					n = mostRanked
-				}
-				if p.loads[r.place] == notRanked {
-					p.open++
-				}
-				p.loads[r.place] = byte(n)
-				if n < p.least {
-					p.least = n
+			if r.ranked {
+				loads = p.loads
+				at = r.place
+				rank = loads[at]
+				if rank < mostRanked {
+					loads[at]--
+					if p.least == int(rank) {
+						p.least--
+					}
+				} else if r.load < r.worker.maxLoad {
+					n = r.load + r.worker.loadPenalty
+					if n > mostRanked {
+						n = mostRanked
+					}
+					if rank == notRanked {
+						p.open++
+					}
+					loads[at] = byte(n)
+					if n < p.least {
+						p.least = n
+					}
 				}
 			}
 			if a.queued > 0 {
 				// It leaves the replica's queue: see wholeQueue.
+				now = ex.at
+				if now == 0 {
+					now = time.Now().UnixNano()
+				}
 				if a.streamed {
 					r.queue -= a.queued
 					r.waiting--
@@ -156,7 +166,7 @@ func decideLoop(state *loopState) {
 			if op == opEnd && ex.answered && ex.charges == nil && !r.draining && r.breaker.state == breakerClosed {
 				r.breaker.failures = 0
 				took = ex.firstByte
-				if took > 0 && ex.endpoint != endpointOther {
+				if took > 0 {
 					h = r.first
 					if a.why == reasonHit {
 						h = r.hitFirst
@@ -175,6 +185,10 @@ func decideLoop(state *loopState) {
 					return // its next job may be hours off
 				}
 				continue
+			}
+			now = ex.at
+			if now == 0 {
+				now = time.Now().UnixNano()
 			}
 			keyed = a.stamp > 0 && !ex.answered // what was taught has to be found again
 		} else {

@@ -25,7 +25,7 @@ var (
 const (
 	opChoose  = iota // pick a replica
 	opRelease        // end the present attempt
-	opEnd            // end the last attempt
+	opEnd            // end the last attempt; decideLoop compares with the order
 	opFind           // only walk down the tree
 	opInsert         // only insert into the tree what was found last
 	opLearn          // the rest of opChoose, when the request is on its way

@@ -384,7 +384,7 @@ func settleAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	if a.stamp > 0 && !ex.answered {
 		p.tree.takeBack(a)
 	}
-	if ex.answered && ex.firstByte > 0 && ex.endpoint != endpointOther {
+	if ex.answered && ex.firstByte > 0 {
 		r.observe(a.why, ex.firstByte)
 	}
 	if ex.pushed > 0 {

@@ -51,8 +51,8 @@ type exchange struct {
 
 	// How the present attempt went.
 	answered  bool          // response headers came
-	firstByte time.Duration // from begun to the first byte of an answer of known length; 0 = there was none
-	status    int           // of the answer
+	firstByte time.Duration // from begun to the first byte of a routed request's answer of known length; 0 = there was none
+	status    int           // of the answer; 0 = a usual one below 400
 	result    outcome       // for the breaker
 	broken    bool          // the transport failed, not the answer
 	pushed    time.Duration // the replica asked to be left alone that long
