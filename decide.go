@@ -286,68 +286,69 @@ func decideLoop(state *loopState) {
 
 		// Find: walk the prompt down the tree. path and depth are the nodes that match in full and where each ends, part the
 		// one whose label the rest of the prompt starts with in part.
-		if keyed && op < opInsert {
-			path = t.path[:0]
-			depth = t.depth[:0]
-			part = nil
-			match = 0
-			end = len(key)
-			nd = t.roots[ex.space]
-			if nd != nil {
-				path = append(path, nd)
-				depth = append(depth, 0)
-			} else {
-				end = 0
-			}
-			for match < end {
-				i = strings.IndexByte(nd.firsts, key[match])
-				if i < 0 {
+		if op < opInsert {
+			if keyed {
+				path = t.path[:0]
+				depth = t.depth[:0]
+				part = nil
+				match = 0
+				end = len(key)
+				nd = t.roots[ex.space]
+				if nd != nil {
+					path = append(path, nd)
+					depth = append(depth, 0)
+				} else {
+					end = 0
+				}
+				for match < end {
+					i = strings.IndexByte(nd.firsts, key[match])
+					if i < 0 {
+						break
+					}
+					nd = nd.kids[i]
+					label = nd.label
+					to = match + len(label)
+					if to <= end && key[match:to] == label {
+						match = to
+						path = append(path, nd)
+						depth = append(depth, to)
+						continue
+					}
+					// Bisect the common prefix: comparing slices is native, a loop over bytes is not.
+					low = 1
+					high = len(label)
+					if to > end {
+						high = end - match
+					}
+					for low < high {
+						mid = (low + high + 1) / 2
+						if label[low:mid] == key[match+low:match+mid] {
+							low = mid
+						} else {
+							high = mid - 1
+						}
+					}
+					part = nd
+					match += low
 					break
 				}
-				nd = nd.kids[i]
-				label = nd.label
-				n = len(label)
-				to = match + n
-				if to <= end && key[match:to] == label {
-					match = to
-					path = append(path, nd)
-					depth = append(depth, to)
-					continue
-				}
-				// Bisect the common prefix: comparing slices is native, a loop over bytes is not.
-				low = 1
-				high = n
-				if to > end {
-					high = end - match
-				}
-				for low < high {
-					mid = (low + high + 1) / 2
-					if label[low:mid] == key[match+low:match+mid] {
-						low = mid
-					} else {
-						high = mid - 1
-					}
-				}
-				part = nd
-				match += low
-				break
+				t.path = path
+				t.depth = depth
+				t.part = part
+				t.match = match
 			}
-			t.path = path
-			t.depth = depth
-			t.part = part
-			t.match = match
-		}
-		if op != opChoose && op < opInsert {
-			if op != opFind {
-				settleAttempt(p, ex, a, now)
+			if op != opChoose {
+				if op != opFind {
+					settleAttempt(p, ex, a, now)
+				}
+				state.locked = false
+				p.mu.Unlock()
+				ex.done <- 1
+				if ex.long {
+					return
+				}
+				continue
 			}
-			state.locked = false
-			p.mu.Unlock()
-			ex.done <- 1
-			if ex.long {
-				return
-			}
-			continue
 		}
 
 		if quick {
@@ -856,10 +857,12 @@ func decideLoop(state *loopState) {
 				}
 			}
 			rest = key[match:]
-			if len(rest) > t.maxBytes/8 {
-				rest = rest[:t.maxBytes/8]
+			n = len(rest)
+			if n > t.maxBytes/8 {
+				n = t.maxBytes / 8
+				rest = rest[:n]
 			}
-			n = nodeBytes + len(rest)
+			n += nodeBytes
 			if nd.listed {
 				// Out of the list: it gets a kid, or it goes to the newest end.
 				if nd.newer != nil {

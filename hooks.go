@@ -97,7 +97,6 @@ func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		return nil, err
 	}
 	if res.StatusCode < 400 {
-		ex.result = outcomeSuccess
 		ex.answered = true
 	} else if takeNext(ex, res) {
 		return nil, errTryNext

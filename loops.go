@@ -118,7 +118,9 @@ func choose(p *pool, ex *exchange, at int64) (a *attempt, refusal string) {
 	if ex.attempt != nil && ex.tried == nil {
 		ex.tried = []int{ex.attempt.life}
 	}
-	ex.long = len(ex.key) > keptLength || len(ex.body) > keptLength
+	if !ex.long && (len(ex.key) > keptLength || len(ex.body) > keptLength) {
+		ex.long = true // of a request it is told already, and a loop may be reading it
+	}
 	ex.quick = ex.set.quick && ex.endpoint != endpointOther && ex.tried == nil
 	ex.at = at
 	ex.begun = time.Now()

@@ -391,6 +391,9 @@ func settleAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 		r.push(now, ex.pushed)
 		p.rankedUntil = 0
 	}
+	if ex.answered && ex.finished {
+		ex.result = outcomeSuccess
+	}
 	if ex.status >= 500 && ex.result == outcomeFailure && !ex.broken && !a.probe {
 		ex.charges = append(ex.charges, charge{a: a, status: ex.status})
 	} else {

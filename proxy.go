@@ -53,7 +53,7 @@ type exchange struct {
 	answered  bool          // response headers came
 	firstByte time.Duration // from begun to the first byte of a routed request's answer of known length; 0 = there was none
 	status    int           // of the answer; 0 = a usual one below 400
-	result    outcome       // for the breaker
+	result    outcome       // for the breaker; of an answer that came to its end, it is a success
 	broken    bool          // the transport failed, not the answer
 	pushed    time.Duration // the replica asked to be left alone that long
 	timer     *time.Timer   // bounds the silence of a short answer
