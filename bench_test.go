@@ -2,7 +2,6 @@ package cart
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -58,7 +57,7 @@ func benchPool(b testing.TB, replicas int, policy string) (*pool, *handler) {
 	}
 	p := newPool("bench", set)
 	p.apply(set, "")
-	return p, &handler{pool: p, set: set, policy: policies[set.policy], eager: set.eagerBody}
+	return p, newHandler(p, set, policies[set.policy])
 }
 
 func BenchmarkKey(b *testing.B) {
@@ -93,8 +92,8 @@ func BenchmarkDecision(b *testing.B) {
 
 // decide makes one decision and ends it well.
 func decide(h *handler, body string) {
-	ex := &exchange{endpoint: endpointChat, set: h.set, policy: h.policy, client: context.Background(), pool: h.pool,
-		body: body, done: make(chan int, 1), cancel: func() {}, begun: time.Now(), quick: h.set.quick}
+	ex := &exchange{route: h.route, endpoint: endpointChat, body: body, done: make(chan int, 1), cancel: func() {},
+		begun: time.Now()}
 	keyJobs <- ex
 	<-ex.done
 	ex.attempt = ex.chosen

@@ -27,7 +27,7 @@ func readLong(ex *exchange) bool {
 		failed = inspectMedia(ex.req, ex.text.String(), set.mediaStatus)
 	}
 	if failed != nil {
-		refuse(ex.h.pool, ex.rw, routedPaths[ex.req.URL.Path], failed)
+		refuse(ex.h.pool, ex.rw, ex.endpoint, failed)
 	}
 	return failed == nil
 }
@@ -61,7 +61,7 @@ func readUpTo(ex *exchange, most int64) *refusal {
 
 // refuseUpload answers a request whose body ended early.
 func refuseUpload(ex *exchange, err error) {
-	refuse(ex.h.pool, ex.rw, routedPaths[ex.req.URL.Path], uploadFailed(err))
+	refuse(ex.h.pool, ex.rw, ex.endpoint, uploadFailed(err))
 }
 
 func uploadFailed(err error) *refusal {

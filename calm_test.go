@@ -143,7 +143,7 @@ func TestCalm_aPanicCostsOneLesson(t *testing.T) {
 	ex := beginCalm(p, "a prompt", second(0))
 	waitForLock(t, p, "a panic in a lesson")
 	r.age = own
-	if ex.chosen == nil || ex.attempt.learned {
+	if ex.chosen == nil || ex.attempt.stamp != 0 {
 		t.Errorf("after a panic in a lesson: chosen %v, want a replica that was not taught", ex.chosen)
 	}
 	endCalm(ex, second(0))

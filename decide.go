@@ -16,25 +16,31 @@ func decideLoop(state *loopState) {
 	var r *replica
 	var a *attempt
 	var t *tree
-	var nd, held, leaf *node
+	var nd, held, leaf, part *node
 	var path []*node
 	var depth []int
-	var claims []claim
+	var one claim
 	var cs []candidate
 	var in *prompt
 	var own *age
+	var set *settings
+	var owner *worker
+	var loads []byte
+	var rank, top byte
 	var seed, place, hash, best uint64
 	var w *wholeQueue
-	var now, clock, stamp, left int64
+	var now, stamp, left, idle int64
 	var span int32
 	var pressure, worth float64
 	var jobs = state.jobs
 	var given = state.op
 	var op, grade, g, i, j, k, n, id, at, end, low, high, mid, load, fresh, before, ties, start, to int
-	var full, allowed, routed, keyed, quick, costs, long bool
+	var least, first, match, matched, holder int
+	var full, allowed, routed, keyed, quick, costs bool
 	var why, key, label, rest, only string
 	var took time.Duration
 	var h *histogram
+	var sums *prompts
 	for {
 		ex = <-jobs
 		state.ex = ex
@@ -43,29 +49,20 @@ func decideLoop(state *loopState) {
 		op = given
 		if op == opAny {
 			op = ex.op
-		}
-		if op == opLearn {
-			// The request is on its way, so nothing is read here that its own goroutine may write.
-			state.locked = true
-			t = p.tree
 		} else {
-			t = ex.tree
-			state.locked = given == opEnd // before anything can panic
-			if op == opEnd {
-				ex.cancel()
-				if ex.timer != nil {
-					ex.timer.Stop()
-				}
-			}
-			if p != nil {
-				if given == opAny {
-					p.mu.Lock()
-				}
-				state.locked = true
-				t = p.tree
+			state.locked = true // the lock came with the job
+		}
+		if op == opEnd {
+			ex.cancel()
+			if ex.timer != nil {
+				ex.timer.Stop()
 			}
 		}
-
+		if given == opAny {
+			p.mu.Lock()
+			state.locked = true
+		}
+		t = p.tree
 		quick = false
 		costs = false
 		if op == opChoose {
@@ -75,56 +72,74 @@ func decideLoop(state *loopState) {
 			}
 			routed = ex.endpoint != endpointOther
 			keyed = routed && key != ""
-			in = p.in
+			set = ex.set
 			seed = p.seed*6364136223846793005 + 1442695040888963407
 			p.seed = seed
+			quick = ex.quick
 			only = ""
 			if p.partial != nil && routed {
 				only = partialModel(p, ex.space)
+				quick = quick && only == ""
 			}
-			if ex.quick && only == "" {
+			if quick {
 				if now >= p.rankedUntil {
 					p.rank(now)
+					quick = now < p.rankedUntil
 				}
-				quick = now < p.rankedUntil && p.open > 0 && p.least < mostRanked
-				if ex.set.costs {
+				least = p.least
+				if least == mostRanked {
+					quick = false
+				}
+				if set.costs {
 					costs = quick && keyed
 					quick = false
 				}
 			}
-		} else if op == opLearn {
+			loads = p.loads
 			in = p.in
+		} else if op == opLearn {
+			// The request is on its way, so nothing is read here that its own goroutine may write.
 			a = ex.chosen
 			r = a.replica
 			now = a.at
 			took = ex.took
 			routed = true
 			keyed = true
-		} else if op == opEnd || op == opRelease {
+		} else if op <= opEnd {
 			a = ex.attempt
 			r = a.replica
-			now = ex.at
-			if now == 0 {
-				now = time.Now().UnixNano()
-			}
 			r.load--
 			p.running--
 			// The rank follows: see there.
-			if r.ranked && r.load < r.worker.maxLoad {
-				n = r.load + r.worker.loadPenalty
-				if n > mostRanked {
-					n = mostRanked
-				}
-				if p.loads[r.place] == notRanked {
-					p.open++
-				}
-				p.loads[r.place] = byte(n)
-				if n < p.least {
-					p.least = n
+			if r.ranked {
+				loads = p.loads
+				at = r.place
+				rank = loads[at]
+				if rank < mostRanked {
+					loads[at]--
+					if p.least == int(rank) {
+						p.least--
+					}
+				} else if r.load < r.worker.maxLoad {
+					n = r.load + r.worker.loadPenalty
+					if n > mostRanked {
+						n = mostRanked
+					}
+					if rank == notRanked {
+						p.open++
+					}
+					loads[at] = byte(n)
+					if n < p.least {
+						p.least = n
+					}
 				}
 			}
 			if a.queued > 0 {
 				// It leaves the replica's queue: see wholeQueue.
+				now = ex.at
+				if now == 0 {
+					now = time.Now().UnixNano()
+				}
 				if a.streamed {
 					r.queue -= a.queued
 					r.waiting--
@@ -151,7 +166,7 @@ func decideLoop(state *loopState) {
 			if op == opEnd && ex.answered && ex.charges == nil && !r.draining && r.breaker.state == breakerClosed {
 				r.breaker.failures = 0
 				took = ex.firstByte
-				if took > 0 && ex.endpoint != endpointOther {
+				if took > 0 {
 					h = r.first
 					if a.why == reasonHit {
 						h = r.hitFirst
@@ -166,36 +181,40 @@ func decideLoop(state *loopState) {
 				state.locked = false
 				p.mu.Unlock()
 				ex.done <- 1
-				if given == opEnd && len(ex.body) > keptLength {
+				if ex.long {
 					return // its next job may be hours off
 				}
 				continue
 			}
-			keyed = a.learned && !ex.answered // what was taught has to be found again
+			now = ex.at
+			if now == 0 {
+				now = time.Now().UnixNano()
+			}
+			keyed = a.stamp > 0 && !ex.answered // what was taught has to be found again
 		} else {
 			keyed = true
 		}
 
 		if quick {
-			// in.least is the slot of one of the least loaded: the first one from a place by chance on. Two native searches do
-			// it for any number of replicas.
-			start = int(seed>>33) % len(p.loads)
-			i = bytes.IndexByte(p.loads[start:], byte(p.least))
-			if i >= 0 {
-				i += start
+			// first is the place of one of the least loaded: the first one from a place by chance on. Two native searches do it
+			// for any number of replicas.
+			start = int(seed>>33) % len(loads)
+			first = bytes.IndexByte(loads[start:], byte(least))
+			if first >= 0 {
+				first += start
 			} else {
-				i = bytes.IndexByte(p.loads[:start], byte(p.least))
-				for i < 0 && p.least < mostRanked {
-					p.least++
-					i = bytes.IndexByte(p.loads[start:], byte(p.least))
-					if i >= 0 {
-						i += start
+				first = bytes.IndexByte(loads[:start], byte(least))
+				for first < 0 && least < mostRanked {
+					least++
+					first = bytes.IndexByte(loads[start:], byte(least))
+					if first >= 0 {
+						first += start
 					} else {
-						i = bytes.IndexByte(p.loads[:start], byte(p.least))
+						first = bytes.IndexByte(loads[:start], byte(least))
 					}
 				}
+				p.least = least
 			}
-			in.least = i
 		} else if op == opChoose && !costs {
 			// Candidates of the best grade there is: 0 = fine, 1 = asked to be left alone, 2 = breaker open. The last grade
 			// counts only when no breaker of all that serve the model lets a request through. in.least is found on the way, one of the
@@ -267,99 +286,102 @@ func decideLoop(state *loopState) {
 
 		// Find: walk the prompt down the tree. path and depth are the nodes that match in full and where each ends, part the
 		// one whose label the rest of the prompt starts with in part.
-		if keyed && op < opInsert {
-			path = t.path[:0]
-			depth = t.depth[:0]
-			t.part = nil
-			at = 0
-			end = len(key)
-			nd = t.roots[ex.space]
-			if nd != nil {
-				path = append(path, nd)
-				depth = append(depth, 0)
-			} else {
-				end = 0
-			}
-			for at < end {
-				i = strings.IndexByte(nd.firsts, key[at])
-				if i < 0 {
+		if op < opInsert {
+			if keyed {
+				path = t.path[:0]
+				depth = t.depth[:0]
+				part = nil
+				match = 0
+				end = len(key)
+				nd = t.roots[ex.space]
+				if nd != nil {
+					path = append(path, nd)
+					depth = append(depth, 0)
+				} else {
+					end = 0
+				}
+				for match < end {
+					i = strings.IndexByte(nd.firsts, key[match])
+					if i < 0 {
+						break
+					}
+					nd = nd.kids[i]
+					label = nd.label
+					to = match + len(label)
+					if to <= end && key[match:to] == label {
+						match = to
+						path = append(path, nd)
+						depth = append(depth, to)
+						continue
+					}
+					// Bisect the common prefix: comparing slices is native, a loop over bytes is not.
+					low = 1
+					high = len(label)
+					if to > end {
+						high = end - match
+					}
+					for low < high {
+						mid = (low + high + 1) / 2
+						if label[low:mid] == key[match+low:match+mid] {
+							low = mid
+						} else {
+							high = mid - 1
+						}
+					}
+					part = nd
+					match += low
 					break
 				}
-				nd = nd.kids[i]
-				label = nd.label
-				n = len(label)
-				if n <= end-at && key[at:at+n] == label {
-					at += n
-					path = append(path, nd)
-					depth = append(depth, at)
-					continue
-				}
-				// Bisect the common prefix: comparing slices is native, a loop over bytes is not.
-				low = 1
-				high = n
-				if high > end-at {
-					high = end - at
-				}
-				for low < high {
-					mid = (low + high + 1) / 2
-					if label[low:mid] == key[at+low:at+mid] {
-						low = mid
-					} else {
-						high = mid - 1
-					}
-				}
-				t.part = nd
-				at += low
-				break
+				t.path = path
+				t.depth = depth
+				t.part = part
+				t.match = match
 			}
-			t.path = path
-			t.depth = depth
-			t.match = at
-		}
-		if op != opChoose && op < opInsert {
-			if op != opFind {
-				settleAttempt(p, ex, a, now)
+			if op != opChoose {
+				if op != opFind {
+					settleAttempt(p, ex, a, now)
+				}
 				state.locked = false
 				p.mu.Unlock()
+				ex.done <- 1
+				if ex.long {
+					return
+				}
+				continue
 			}
-			ex.done <- 1
-			if (keyed && len(key) > keptLength) || (given == opEnd && len(ex.body) > keptLength) {
-				return
-			}
-			continue
 		}
 
 		if quick {
 			// The least loaded holder of the longest match that a replica which can be chosen has.
-			in.matched = 0
-			i = len(t.path) - 1
+			matched = 0
+			i = len(path) - 1
 			k = 0
 			if keyed {
-				if t.part != nil {
-					nd = t.part
-					k = t.match
+				if part != nil {
+					nd = part
+					k = match
 					i++
 				} else if i > 0 {
-					nd = t.path[i]
-					k = t.depth[i]
+					nd = path[i]
+					k = depth[i]
 				}
 			}
-			for in.matched == 0 && k > 0 {
+			for k > 0 {
 				held = nd
 				if nd.where != nil {
 					// Many hold it: go up the loads until one does.
-					low = p.least
+					low = least
 					at = start
-					to = len(p.loads)
-					for in.matched == 0 && low < notRanked {
-						j = bytes.IndexByte(p.loads[at:to], byte(low))
+					to = len(loads)
+					for matched == 0 && low < notRanked {
+						j = bytes.IndexByte(loads[at:to], byte(low))
 						if j >= 0 {
 							at += j
 							r = p.replicas[at]
 							j = nd.where[r.id] - 1
 							if j >= 0 && nd.claims[j].stamp-r.age.faded >= int64(k) {
-								in.matched = k
-								in.holder = at
+								matched = k
+								holder = at
 							}
 							at++
 						} else if to > start && start > 0 {
@@ -368,64 +390,76 @@ func decideLoop(state *loopState) {
 						} else {
 							low++
 							at = start
-							to = len(p.loads)
+							to = len(loads)
 						}
 					}
 				} else {
-					for j = range nd.claims {
-						r = p.byID[nd.claims[j].id]
-						if r == nil || p.loads[r.place] == notRanked || nd.claims[j].stamp-r.age.faded < int64(k) {
+					for _, one = range nd.claims {
+						r = p.byID[one.id]
+						if r == nil {
 							continue
 						}
 						n = r.place
-						if in.matched == 0 || p.loads[n] < p.loads[in.holder] {
-							in.matched = k
-							in.holder = n
+						rank = loads[n]
+						if rank == notRanked || one.stamp-r.age.faded < int64(k) {
+							continue
+						}
+						if matched == 0 || rank < top {
+							matched = k
+							holder = n
+							top = rank
 							ties = 1
-						} else if p.loads[n] == p.loads[in.holder] {
+						} else if rank == top {
 							ties++
 							seed = seed*6364136223846793005 + 1442695040888963407
 							if int(seed>>33)%ties == 0 {
-								in.holder = n
+								holder = n
 							}
 						}
 					}
 				}
+				if matched > 0 {
+					break
+				}
 				i--
 				k = 0
 				if i > 0 {
-					nd = t.path[i]
-					k = t.depth[i]
+					nd = path[i]
+					k = depth[i]
 				}
 			}
 
 			// The rule of threshold: see there. A fuzz test holds the two together.
-			i = in.least
+			i = first
+			n = p.open - 1
+			low = least
 			why = reasonMiss
-			if p.open == 1 {
+			if n == 0 {
 				why = reasonOnlyOne
 			} else if key == "" {
 				why = reasonNoText
-			} else if in.matched > 0 && (in.matched >= ex.set.matchAbs || float64(in.matched) >= ex.set.threshold*float64(len(key))) {
-				r = p.replicas[in.holder]
-				load = r.load + r.worker.loadPenalty
-				r = p.replicas[i]
-				low = r.load + r.worker.loadPenalty
+			} else if matched > 0 && (matched >= set.matchAbs || float64(matched) >= set.threshold*float64(len(key))) {
+				load = int(loads[holder])
+				if load == mostRanked {
+					// It stands for more.
+					r = p.replicas[holder]
+					load = r.load + r.worker.loadPenalty
+					r = p.replicas[i]
+					low = r.load + r.worker.loadPenalty
+				}
 				why = reasonOverloaded
-				if load <= low+ex.set.balanceAbs || float64(load) <= ex.set.balanceRel*float64(low) {
-					i = in.holder
+				if load <= low+set.balanceAbs || float64(load) <= set.balanceRel*float64(low) {
+					i = holder
 					why = reasonHit
 				}
 			}
 			r = p.replicas[i]
-			n = p.open - 1
-			low = p.least
 			k = 0
-			if in.matched > 0 {
-				if i == in.holder {
-					k = in.matched
-				} else if held.claimed(r.id, r.age.faded+int64(in.matched)) {
-					k = in.matched
+			if matched > 0 {
+				if i == holder {
+					k = matched
+				} else if held.claimed(r.id, r.age.faded+int64(matched)) {
+					k = matched
 				}
 			}
 		} else if costs {
@@ -643,28 +677,39 @@ func decideLoop(state *loopState) {
 		}
 
 		if op == opChoose {
-			if ex.tried != nil {
-				why = reasonRetry
-				p.retries++
-			}
-			id = r.id
-			r.load++
-			p.running++
-			if r.ranked && p.loads[r.place] != notRanked {
-				if r.load >= r.worker.maxLoad {
-					p.loads[r.place] = notRanked
-					p.open--
-				} else if p.loads[r.place] < mostRanked {
-					p.loads[r.place]++
+			if !quick {
+				matched = in.matched
+				if ex.tried != nil {
+					why = reasonRetry
+					p.retries++
 				}
 			}
-			a = &attempt{replica: r, worker: r.worker, id: id, life: r.life, load: r.load, others: n, matched: k, why: why, at: now,
-				least: low, total: len(key)}
+			id = r.id
+			owner = r.worker
+			r.load++
+			p.running++
+			if r.ranked {
+				at = r.place
+				rank = loads[at]
+				if rank < notRanked {
+					if r.load >= owner.maxLoad {
+						loads[at] = notRanked
+						p.open--
+						if p.open == 0 {
+							p.least = mostRanked
+						}
+					} else if rank < mostRanked {
+						loads[at]++
+					}
+				}
+			}
+			a = &attempt{replica: r, worker: owner, id: id, life: r.life, load: r.load, others: n, known: matched, matched: k,
+				why: why, at: now, least: low, total: len(key)}
 			if r.breaker.state != breakerClosed {
 				a.probe = r.breaker.begin(now)
 				p.rankedUntil = 0
 			}
-			if ex.set.costs && routed {
+			if set.costs && routed {
 				// It joins the replica's queue.
 				n = len(key) - k
 				if n < 1 {
@@ -694,42 +739,51 @@ func decideLoop(state *loopState) {
 			ex.chosen = a
 			if ex.tried == nil {
 				ex.attempt = a
-				if r.worker.headers != nil {
+				if owner.headers != nil {
 					ex.dressed = true
 				}
-				if ex.set.peerHeader {
-					ex.peer = r.worker.peer
+				if set.peerHeader {
+					ex.peer = owner.peer
 				}
+			} else {
+				ex.tried = append(ex.tried, r.life)
 			}
-			ex.tried = append(ex.tried, r.life)
-			ex.calm = !ex.waits && (p.running <= fewRunning || now-p.asked > longPause)
+			idle = now - p.asked
 			p.asked = now
-			if ex.calm && keyed && !ex.set.logDecisions {
-				ex.took = time.Since(ex.begun)
-				state.locked = false
-				long = len(key) > keptLength || len(ex.body) > keptLength
-				learnJobs <- ex
-				ex.done <- 1
-				if long {
-					return
+			if (p.running <= fewRunning || idle > longPause) && !ex.waits {
+				ex.calm = true
+				if keyed && !set.logDecisions {
+					ex.took = time.Since(ex.begun)
+					state.locked = false
+					learnJobs <- ex
+					ex.done <- 1
+					if ex.long {
+						return
+					}
+					continue
 				}
-				continue
 			}
 		} else if op == opLearn {
 			id = a.id
 			own = r.age
 			k = a.matched
+			path = t.path
+			depth = t.depth
+			part = t.part
+			match = t.match
 		} else {
 			a = ex.chosen
 			id = a.id
 			own = t.ageOf(id)
 			k = 0
+			path = t.path
+			depth = t.depth
+			part = t.part
+			match = t.match
 		}
 
 		// Insert: claim the path for the replica and hang what is new of the prompt on its end.
 		if keyed {
-			t.clock++
-			clock = t.clock
 			before = -1
 			fresh = 0
 
@@ -737,15 +791,15 @@ func decideLoop(state *loopState) {
 			if own.room > 0 {
 				k = 0
 				left = 0
-				nd = t.part
-				n = t.match
-				j = len(t.path) - 1
+				nd = part
+				n = match
+				j = len(path) - 1
 				if nd == nil && j > 0 {
-					nd = t.path[j]
+					nd = path[j]
 					j--
 				}
 				for nd != nil {
-					to = t.depth[j]
+					to = depth[j]
 					if nd.where != nil {
 						i = nd.where[id] - 1
 					} else {
@@ -769,7 +823,7 @@ func decideLoop(state *loopState) {
 					}
 					nd = nil
 					if j > 0 {
-						nd = t.path[j]
+						nd = path[j]
 						n = to
 						j--
 					}
@@ -787,24 +841,34 @@ func decideLoop(state *loopState) {
 			}
 			own.clock += int64(len(key))
 			stamp = own.clock
-			if len(t.path) == 0 {
+			if len(path) == 0 {
 				t.addRoot(ex.space)
+				path = t.path
+				depth = t.depth
 			}
-			for j = range t.path {
-				nd = t.path[j]
-				nd.used = clock
+			if part != nil {
+				path = append(path, t.split(part, match-depth[len(depth)-1]))
+				depth = append(depth, match)
+			}
+			for j = range path { // not its values: see CONTRIBUTING.md
+				nd = path[j]
+				to = depth[j]
 				if nd.where != nil {
 					i = nd.where[id] - 1
+					if i >= 0 {
+						nd.claims[i].stamp = stamp
+						before = to
+					}
 				} else {
-					i = len(nd.claims) - 1
-					for i >= 0 && nd.claims[i].id != id {
-						i--
+					for i, one = range nd.claims {
+						if one.id == id {
+							nd.claims[i].stamp = stamp
+							before = to
+							break
+						}
 					}
 				}
-				if i >= 0 {
-					nd.claims[i].stamp = stamp
-					before = t.depth[j]
-				} else {
+				if before < to {
 					nd.claims = append(nd.claims, claim{id: id, stamp: stamp})
 					if nd.where != nil || len(nd.claims) > manyHolders {
 						nd.index()
@@ -812,33 +876,13 @@ func decideLoop(state *loopState) {
 					fresh += len(nd.label)
 				}
 			}
-			if t.part != nil {
-				nd = t.split(t.part, t.match-t.depth[len(t.depth)-1])
-				nd.used = clock
-				if nd.where != nil {
-					i = nd.where[id] - 1
-				} else {
-					i = len(nd.claims) - 1
-					for i >= 0 && nd.claims[i].id != id {
-						i--
-					}
-				}
-				if i >= 0 {
-					nd.claims[i].stamp = stamp
-					before = t.match
-				} else {
-					nd.claims = append(nd.claims, claim{id: id, stamp: stamp})
-					if nd.where != nil || len(nd.claims) > manyHolders {
-						nd.index()
-					}
-					fresh += len(nd.label)
-				}
+			rest = key[match:]
+			n = len(rest)
+			if n > t.maxBytes/8 {
+				n = t.maxBytes / 8
+				rest = rest[:n]
 			}
-			rest = key[t.match:]
-			if len(rest) > t.maxBytes/8 {
-				rest = rest[:t.maxBytes/8]
-			}
-			n = nodeBytes + len(rest)
+			n += nodeBytes
 			if nd.listed {
 				// Out of the list: it gets a kid, or it goes to the newest end.
 				if nd.newer != nil {
@@ -856,24 +900,23 @@ func decideLoop(state *loopState) {
 				nd.listed = false
 			}
 			if rest != "" && len(t.path) < maxDepth {
-				if t.nodes >= t.maxNodes || t.bytes+n > t.maxBytes {
-					t.makeRoom(n, nd)
+				full = t.nodes >= t.maxNodes || t.bytes+n > t.maxBytes
+				if full {
+					full = !t.makeRoom(n, nd)
 				}
-				if t.nodes < t.maxNodes && t.bytes+n <= t.maxBytes {
+				if !full {
 					// A copy, so that the nd does not keep the whole prompt alive.
-					claims = make([]claim, 1)
-					claims[0].id = id
-					claims[0].stamp = stamp
-					leaf = &node{label: strings.Clone(rest), parent: nd, used: clock, claims: claims}
+					leaf = &node{label: strings.Clone(rest), parent: nd, claims: []claim{{id: id, stamp: stamp}}}
 					nd.kids = append(nd.kids, leaf)
-					low = int(rest[0])
-					nd.firsts += allBytes[low : low+1] // a part of rest, joined to nothing, would keep the whole prompt
+					nd.firsts += byteTexts[rest[0]] // a part of rest, joined to nothing, would keep the whole prompt
 					t.nodes++
 					t.bytes += n
 					fresh += len(rest)
 					nd = leaf
 				}
 			}
+			t.clock++
+			nd.used = t.clock
 			if fresh > 0 {
 				t.claimed[id] += fresh
 			}
@@ -889,7 +932,7 @@ func decideLoop(state *loopState) {
 			if own.held > own.room && own.room > 0 {
 				own.fade()
 			}
-			if op != opInsert && ex.set.costs {
+			if ex.set.costs {
 				// The prompt's nodes have become more popular.
 				span = int32(now / heatSpan)
 				if t.warm != span {
@@ -915,9 +958,10 @@ func decideLoop(state *loopState) {
 				if nd.parent == nil {
 					t.removeRoot(nd)
 				} else {
-					nd.older = t.newest
-					if t.newest != nil {
-						t.newest.newer = nd
+					held = t.newest
+					nd.older = held
+					if held != nil {
+						held.newer = nd
 					} else {
 						t.oldest = nd
 					}
@@ -925,12 +969,11 @@ func decideLoop(state *loopState) {
 					nd.listed = true
 				}
 			}
-			if t.nodes > t.maxNodes || t.bytes > t.maxBytes {
+			if part != nil && (t.nodes > t.maxNodes || t.bytes > t.maxBytes) {
 				t.makeRoom(0, nil) // a split needs room too
 			}
 			a.stamp = stamp
 			a.before = before
-			a.learned = true
 		}
 		if op != opInsert {
 			if op == opChoose {
@@ -946,22 +989,24 @@ func decideLoop(state *loopState) {
 			}
 			if keyed {
 				n = len(key)
-				p.prompts.counts[(10*in.matched+n-1)/n]++
-				p.prompts.thousandth += int64(1000 * in.matched / n)
-				p.prompts.characters += int64(n)
-				p.prompts.known += int64(in.matched)
-				p.prompts.matched += int64(a.matched)
+				k = a.known
+				sums = p.prompts
+				sums.counts[(10*k+n-1)/n]++
+				sums.thousandth += int64(1000 * k / n)
+				sums.characters += int64(n)
+				sums.known += int64(k)
+				sums.matched += int64(a.matched)
 			}
-			state.locked = false
-			p.mu.Unlock()
-			if op == opChoose && ex.set.logDecisions && ex.attempt == a {
+		}
+		state.locked = false
+		p.mu.Unlock()
+		if op != opLearn {
+			if op == opChoose && set.logDecisions && ex.attempt == a {
 				logDecision(ex)
 			}
-		}
-		if op != opLearn {
 			ex.done <- 1
 		}
-		if len(key) > keptLength || (given == opLearn && len(ex.body) > keptLength) {
+		if ex.long {
 			return
 		}
 	}

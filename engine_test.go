@@ -121,8 +121,8 @@ func TestDropClaims_underRequests(t *testing.T) {
 	if a.breaker.failures != 1 || a.failures != 1 {
 		t.Errorf("a failure of a request from before counts %d times for the breaker, want once", a.breaker.failures)
 	}
-	if !wasTried(failing, a) {
-		t.Errorf("the replica has to count as tried for a retry, whatever it holds")
+	if next, _ := choose(p, failing, 0); next != nil {
+		t.Errorf("choose(a retry) = %s, but the replica has to count as tried, whatever it holds", letterOf(next))
 	}
 	endWith(p, good, second, 200, nil, 0)
 	if a.breaker.failures != 0 || a.load != 0 {

@@ -15,7 +15,7 @@ func explainer(t *testing.T, letters string) *handler {
 	t.Helper()
 	p := poolOf(t, letters)
 	p.set.explain = true
-	return &handler{pool: p, set: p.set, policy: policies[p.set.policy]}
+	return newHandler(p, p.set, policies[p.set.policy])
 }
 
 func usePolicy(h *handler, name string) {

@@ -41,6 +41,7 @@ func endpointOf(method, path string) endpoint {
 // is looked for there.
 const (
 	openTools    = `"tools":[{`
+	messagesKey  = `"messages":`
 	openMessages = `"messages":[`
 	openFirst    = `"messages":[{` // with the first message's brace, for a tool's schema may have a list of that name
 	openObjects  = `[{`            // ends openTools and openFirst
@@ -97,15 +98,14 @@ func keyOf(e endpoint, body string) (space, key string) {
 func keyLoop(state *loopState) {
 	var jobs = state.jobs
 	var ex *exchange
-	var h *handler
 	var body, head, tail, rest, other, name, preName, tools, pre, prompt, model, salt string
-	var marked, long bool
+	var marked, long, tooled bool
 	var e endpoint
-	var i, n, main, value, toolsAt, preAt, limit, from, end int
+	var i, n, size, main, value, toolsAt, preAt, limit, from, end int
 	var req, out *http.Request
 	var joined strings.Builder
+	var header http.Header
 	var ctx context.Context
-	var cancel context.CancelFunc
 	for {
 		ex = <-jobs
 		state.ex = ex
@@ -113,49 +113,47 @@ func keyLoop(state *loopState) {
 		// The request to the replica, as far as it does not depend on which one that is.
 		req = ex.req
 		if req != nil {
-			h = ex.h
-			ex.pool = h.pool
-			ex.set = h.set
-			ex.policy = h.policy
-			ex.endpoint = routedPaths[req.URL.Path]
-			ex.body = ex.text.String()
-			ex.buffered = true
-			ex.replayable = true
-			ctx = req.Context()
-			ex.client = ctx
-			ctx = context.WithValue(ctx, exchangeKey, ex)
-			if h.set.requestWait > 0 {
+			ex.route = ex.h.route
+			body = ex.text.String()
+			ex.body = body
+			ctx = context.WithValue(req.Context(), exchangeKey, ex)
+			if ex.set.requestWait > 0 {
 				ctx = limitWhole(ctx, ex)
 			}
-			ctx, cancel = context.WithCancel(ctx)
-			ex.cancel = cancel
+			ctx, ex.cancel = context.WithCancel(ctx)
 			// NewRequest makes body and GetBody natively; an interpreted reader would be called for each block.
-			out, _ = http.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(ex.body))
+			out, _ = http.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(body))
+			header = req.Header
 			out.URL = req.URL
-			out.Header = req.Header
+			out.Header = header
 			out.Host = req.Host
 			out.RemoteAddr = req.RemoteAddr
 			ex.out = out
-			ex.quick = h.set.quick
-			ex.unusual = h.set.decisionHead
-			ex.dressed = len(req.Header["Expect"]) > 0 || len(req.Header["Upgrade"]) > 0
-			if len(req.Header["Content-Encoding"]) > 0 {
+			if header["Expect"] != nil || header["Upgrade"] != nil {
+				ex.dressed = true
+			}
+			if header["Content-Encoding"] != nil {
 				decideJobs <- ex
 				continue
 			}
+		} else {
+			body = ex.body
 		}
 
-		body = ex.body
-		if len(body) > maxKeyBody {
-			body = body[:maxKeyBody]
+		size = len(body)
+		if size > keptLength {
+			ex.long = true
+			if size > maxKeyBody {
+				body = body[:maxKeyBody]
+			}
 		}
 		e = ex.endpoint
 		preName = ""
 		switch e {
 		case endpointChat:
-			name = openMessages
+			name = messagesKey
 		case endpointMessages:
-			name = openMessages
+			name = messagesKey
 			preName = `"system":`
 		case endpointResponses:
 			name = `"input":`
@@ -163,8 +161,8 @@ func keyLoop(state *loopState) {
 		default:
 			name = `"prompt":`
 		}
-		if name == openMessages {
-			if len(body) <= nearHead {
+		if name == messagesKey {
+			if size <= nearHead {
 				main = strings.Index(body, openFirst)
 			} else {
 				main = strings.Index(body[:nearHead], openFirst)
@@ -179,23 +177,20 @@ func keyLoop(state *loopState) {
 			// Spaces between tokens, or no prompt at all. Only compact bodies are searched.
 			body = compact(body)
 			main = findMain(body, name)
-		}
-		if main < 0 {
-			finishKey(ex)
-			if len(ex.body) > keptLength {
-				return
+			if main < 0 {
+				finishKey(ex)
+				if size > keptLength {
+					return
+				}
+				continue
 			}
-			continue
 		}
 		marked = e != endpointCompletion && strings.Contains(body, controlMark)
 		value = main + len(name)
-		if name == openMessages {
-			value--
-		}
 
 		// The end of the messages: behind the last role, where a list of objects is closed and another key follows or the
 		// body ends. Too early an end is no harm: the key stays a prefix of the next turn's.
-		if body[value] == '[' && value+1 < len(body) && body[value+1] == '{' {
+		if strings.HasPrefix(body[value:], openObjects) {
 			from = len(body) - tailWindow
 			if from < value {
 				from = value
@@ -207,7 +202,7 @@ func keyLoop(state *loopState) {
 				from = lastRole(body, value, from)
 			}
 			end = strings.Index(body[from:], objectsEnd)
-			if end >= 0 && marked {
+			if marked && end >= 0 {
 				end = endOfObjects(body[from:])
 			}
 			if end >= 0 {
@@ -226,8 +221,7 @@ func keyLoop(state *loopState) {
 		// does for both: what is not there at all is the common case. A long copy would cost more than searching twice.
 		head = body[:main]
 		tail = body[end:]
-		other = ""
-		long = len(head)+len(tail) >= longHead
+		long = main+len(tail) >= longHead
 		if !long {
 			rest = head + tail
 		} else if strings.Contains(head, modelKey) {
@@ -247,18 +241,18 @@ func keyLoop(state *loopState) {
 				model = rest[i : i+n]
 			}
 			i = strings.Index(rest, saltMark)
-			if i < 0 && long {
+			if long && i < 0 {
 				rest = other
 				i = strings.Index(rest, saltMark)
 			}
 			if i >= 0 {
 				i = strings.Index(rest, saltKey)
-			}
-			if i >= 0 {
-				i += len(saltKey)
-				n = strings.IndexByte(rest[i:], '"')
-				if n >= 0 && n < longestName {
-					salt = rest[i : i+n]
+				if i >= 0 {
+					i += len(saltKey)
+					n = strings.IndexByte(rest[i:], '"')
+					if n >= 0 && n < longestName {
+						salt = rest[i : i+n]
+					}
 				}
 			}
 		} else {
@@ -270,73 +264,78 @@ func keyLoop(state *loopState) {
 		}
 		ex.space = model + "\x00" + salt
 
-		toolsAt = -1
-		preAt = -1
-		if e != endpointCompletion && (long || strings.Contains(rest, openTools)) {
-			toolsAt = findList(head, openTools)
-			if toolsAt < 0 {
-				toolsAt = findList(tail, openTools)
-				if toolsAt >= 0 {
-					toolsAt += end
+		tooled = long || strings.Contains(rest, openTools)
+		if tooled || preName != "" {
+			toolsAt = -1
+			preAt = -1
+			if tooled && e != endpointCompletion {
+				toolsAt = findList(head, openTools)
+				if toolsAt < 0 {
+					toolsAt = findList(tail, openTools)
+					if toolsAt >= 0 {
+						toolsAt += end
+					}
 				}
 			}
-		}
-		if preName != "" && (long || strings.Contains(rest, preName)) {
-			preAt = findText(head, preName)
-			if preAt < 0 {
-				preAt = findText(tail, preName)
-				if preAt >= 0 {
-					preAt += end
+			if preName != "" && (long || strings.Contains(rest, preName)) {
+				preAt = findText(head, preName)
+				if preAt < 0 {
+					preAt = findText(tail, preName)
+					if preAt >= 0 {
+						preAt += end
+					}
 				}
 			}
-		}
 
-		// A section ends at the latest where the next one starts, whose first quote belongs to what is searched for.
-		if toolsAt >= 0 || preAt >= 0 {
-			tools = ""
-			if toolsAt >= 0 {
-				limit = len(body)
-				if toolsAt < main {
-					limit = main + 1
+			// A section ends at the latest where the next one starts, whose first quote belongs to what is searched for.
+			if toolsAt >= 0 || preAt >= 0 {
+				tools = ""
+				if toolsAt >= 0 {
+					limit = len(body)
+					if toolsAt < main {
+						limit = main + 1
+					}
+					if preAt > toolsAt && preAt < limit {
+						limit = preAt + 1
+					}
+					from = toolsAt + len(openTools) - 1
+					tools = body[from:endOfTools(body, from-1, limit)]
 				}
-				if preAt > toolsAt && preAt < limit {
-					limit = preAt + 1
+				pre = ""
+				if preAt >= 0 {
+					limit = len(body)
+					if preAt < main {
+						limit = main + 1
+					}
+					if toolsAt > preAt && toolsAt < limit {
+						limit = toolsAt + 1
+					}
+					from = preAt + len(preName)
+					pre = body[from+1 : endOfPreamble(body, from, limit)]
+					if strings.Contains(pre, billingMark) {
+						pre = dropBilling(pre, marked)
+					}
 				}
-				from = toolsAt + len(openTools) - 1
-				tools = body[from:endOfTools(body, from-1, limit)]
+				joined.Reset()
+				joined.Grow(len(tools) + len(pre) + len(prompt) + 2)
+				if marked {
+					writeUnmarked(&joined, tools)
+					joined.WriteString("\x00")
+					writeUnmarked(&joined, pre)
+					joined.WriteString("\x00")
+					writeUnmarked(&joined, prompt)
+				} else {
+					joined.WriteString(tools)
+					joined.WriteString("\x00")
+					joined.WriteString(pre)
+					joined.WriteString("\x00")
+					joined.WriteString(prompt)
+				}
+				prompt = joined.String()
+				marked = false // no more
 			}
-			pre = ""
-			if preAt >= 0 {
-				limit = len(body)
-				if preAt < main {
-					limit = main + 1
-				}
-				if toolsAt > preAt && toolsAt < limit {
-					limit = toolsAt + 1
-				}
-				from = preAt + len(preName)
-				pre = body[from+1 : endOfPreamble(body, from, limit)]
-				if strings.Contains(pre, billingMark) {
-					pre = dropBilling(pre, marked)
-				}
-			}
-			joined.Reset()
-			joined.Grow(len(tools) + len(pre) + len(prompt) + 2)
-			if marked {
-				writeUnmarked(&joined, tools)
-				joined.WriteString("\x00")
-				writeUnmarked(&joined, pre)
-				joined.WriteString("\x00")
-				writeUnmarked(&joined, prompt)
-			} else {
-				joined.WriteString(tools)
-				joined.WriteString("\x00")
-				joined.WriteString(pre)
-				joined.WriteString("\x00")
-				joined.WriteString(prompt)
-			}
-			prompt = joined.String()
-		} else if marked && strings.Contains(prompt, controlMark) {
+		}
+		if marked && strings.Contains(prompt, controlMark) {
 			joined.Reset()
 			joined.Grow(len(prompt))
 			writeUnmarked(&joined, prompt)
@@ -351,7 +350,7 @@ func keyLoop(state *loopState) {
 			}
 			decideJobs <- ex
 		}
-		if len(ex.body) > keptLength {
+		if size > keptLength {
 			return
 		}
 	}

@@ -262,7 +262,7 @@ func (p *pool) heed(a *attempt, u usage) {
 	}
 	p.learnDensity(a.total, u.prompt)
 	known := a.matched
-	if a.learned && a.before > known {
+	if a.before > known {
 		known = a.before // policies are told only of the longest match
 	}
 	predicted := u.prompt * int64(known) / int64(a.total)

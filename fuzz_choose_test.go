@@ -114,7 +114,7 @@ func checkChoice(t *testing.T, draw uint64, state []byte) {
 			t.Errorf("after choose() = %q: load of %s = %d, want %d", letterOf(a), r.worker.name, r.load, loads[r.id])
 		}
 	}
-	if !wasTried(ex, a.replica) {
+	if (ex.tried == nil && ex.attempt != a) || (ex.tried != nil && !wasTried(ex, a.replica)) {
 		t.Errorf("choose() = %q and does not note that it was tried: %v", letterOf(a), ex.tried)
 	}
 	if ex.key != "" && ex.endpoint != endpointOther && held(p.tree, ex.space, ex.key, a.id) != len(ex.key) {

@@ -96,14 +96,10 @@ func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	if err != nil {
 		return nil, err
 	}
-	status := res.StatusCode
-	if status >= 400 && takeNext(ex, res) {
-		return nil, errTryNext
-	}
-	ex.status = status
-	if status < 400 {
-		ex.result = outcomeSuccess
+	if res.StatusCode < 400 {
 		ex.answered = true
+	} else if takeNext(ex, res) {
+		return nil, errTryNext
 	}
 	if ex.peer != nil {
 		res.Header["X-Routed-Peer"] = ex.peer
@@ -113,7 +109,12 @@ func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		return passUnusual(ex, res)
 	}
 	if ex.set.idleWait > 0 {
-		watch(ex, res)
+		if length <= shortAnswer {
+			// Too short to be worth a call for each block read: the whole of it has to come in that time.
+			ex.timer = time.AfterFunc(ex.set.idleWait, ex.cancel)
+		} else {
+			watch(ex, res)
+		}
 	}
 	// Nothing is sent to the client before the first byte is there, for until then another replica can answer.
 	size := firstRead
@@ -140,6 +141,7 @@ func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 
 // passUnusual prepares all answers but those with a length and a type: streams above all.
 func passUnusual(ex *exchange, res *http.Response) (*http.Response, error) {
+	ex.status = res.StatusCode
 	if ex.charges != nil {
 		settleNow(ex) // this answer may stream for minutes
 	}
@@ -174,7 +176,9 @@ func passUnusual(ex *exchange, res *http.Response) (*http.Response, error) {
 		if err := awaitFirst(ex, res); err != nil {
 			return nil, cutShort(res, err)
 		}
-		ex.firstByte = time.Since(ex.begun)
+		if ex.endpoint != endpointOther {
+			ex.firstByte = time.Since(ex.begun)
+		}
 	} else if res.ContentLength < 0 && ex.answered && ex.endpoint != endpointOther {
 		markFirst(ex, res)
 	}
@@ -190,7 +194,7 @@ func watchLoop(state *loopState) {
 		state.ex = ex
 		watchStream(ex)
 		ex.done <- 1
-		if len(ex.body) > keptLength {
+		if ex.long {
 			return
 		}
 	}
@@ -227,7 +231,7 @@ func firstLoop(state *loopState) {
 			ex.attempt.begin()
 		}
 		ex.pool.mu.Unlock()
-		if len(ex.body) > keptLength {
+		if ex.long {
 			return
 		}
 	}
@@ -259,7 +263,6 @@ func (m *firstMark) Read(p []byte) (int, error) {
 // watch bounds the silence of an answer.
 func watch(ex *exchange, res *http.Response) {
 	if n := res.ContentLength; n >= 0 && n <= shortAnswer {
-		// Too short to be worth a call for each block read: the whole of it has to come in that time.
 		ex.timer = time.AfterFunc(ex.set.idleWait, ex.cancel)
 	} else {
 		watched := newWatchedBody(res.Body, ex.set.idleWait, ex.cancel)
@@ -381,9 +384,9 @@ func attemptFailed(rw http.ResponseWriter, req *http.Request, err error) {
 	}
 	ex.broken = true
 	ex.answered = false
-	if ex.client.Err() != nil {
+	if left := ex.left(); left != nil {
 		ex.result = outcomeNeutral
-		fail(rw, ex, ex.client.Err())
+		fail(rw, ex, left)
 		return
 	}
 	ex.result = outcomeFailure
@@ -399,7 +402,7 @@ func attemptFailed(rw http.ResponseWriter, req *http.Request, err error) {
 	if log := p.logger(); log.least == levelDebug {
 		log.print(levelDebug, "attempt failed", "pool", p.name, "replica", ex.attempt.worker.name, "error", err.Error())
 	}
-	if mayRetry(ex) || (refused && len(ex.tried) <= ex.set.maxRetries) {
+	if mayRetry(ex) || (refused && ex.tries() <= ex.set.maxRetries) {
 		if ex.next, _ = choose(ex.pool, ex, 0); ex.next != nil {
 			return
 		}

@@ -102,7 +102,7 @@ func logDecision(ex *exchange) {
 	}
 	pairs := []interface{}{"pool", p.name, "reason", a.why, "replica", a.worker.name, "load", a.load, "leastLoad", a.least,
 		"matched", a.matched, "total", a.total, "ratio", math.Round(1000*a.share(a.total)) / 1000,
-		"decisionSeconds", ex.took.Seconds(), "attempt", len(ex.tried), "path", req.URL.Path}
+		"decisionSeconds", ex.took.Seconds(), "attempt", ex.tries(), "path", req.URL.Path}
 	for _, id := range []struct{ header, name string }{{"X-Request-Id", "requestId"}, {"Traceparent", "traceparent"}} {
 		if value := req.Header.Get(id.header); value != "" {
 			if len(value) > longestID {

@@ -25,7 +25,7 @@ var (
 const (
 	opChoose  = iota // pick a replica
 	opRelease        // end the present attempt
-	opEnd            // end the last attempt
+	opEnd            // end the last attempt; decideLoop compares with the order
 	opFind           // only walk down the tree
 	opInsert         // only insert into the tree what was found last
 	opLearn          // the rest of opChoose, when the request is on its way
@@ -98,7 +98,7 @@ func survive(loop func(*loopState), state *loopState) {
 		}
 		ex.chosen = nil
 		ex.refusal = refusedFailed
-		if ex.tried == nil {
+		if ex.attempt == nil {
 			ex.key = "" // else what was taught under it may have to be taken back
 		}
 		ex.done <- 1
@@ -114,6 +114,13 @@ func choose(p *pool, ex *exchange, at int64) (a *attempt, refusal string) {
 	}
 	ex.op = opChoose
 	ex.waits = true
+	ex.calm = false
+	if ex.attempt != nil && ex.tried == nil {
+		ex.tried = []int{ex.attempt.life}
+	}
+	if !ex.long && (len(ex.key) > keptLength || len(ex.body) > keptLength) {
+		ex.long = true // of a request it is told already, and a loop may be reading it
+	}
 	ex.quick = ex.set.quick && ex.endpoint != endpointOther && ex.tried == nil
 	ex.at = at
 	ex.begun = time.Now()
@@ -142,13 +149,13 @@ func wasTried(ex *exchange, r *replica) bool {
 	return false
 }
 
-// allBytes holds each byte once, so that a string of one byte is a part of it.
-var allBytes = everyByte()
+// byteTexts are the strings of one byte.
+var byteTexts = everyByte()
 
-func everyByte() string {
-	b := make([]byte, 256)
-	for i := range b {
-		b[i] = byte(i)
+func everyByte() []string {
+	out := make([]string, 256)
+	for i := range out {
+		out[i] = string([]byte{byte(i)})
 	}
-	return string(b)
+	return out
 }

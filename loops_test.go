@@ -40,8 +40,8 @@ func TestLoops_keepNothingOfExplanations(t *testing.T) {
 	c := CreateConfig()
 	c.Endpoints.Explain = "true"
 	c.Workers = []WorkerConfig{{URL: "http://a"}, {URL: "http://b"}}
-	h := &handler{pool: quietPool(t, c), policy: policies[policyThreshold]}
-	h.set = h.pool.set
+	p := quietPool(t, c)
+	h := newHandler(p, p.set, policies[policyThreshold])
 	for _, full := range []bool{false, true} {
 		for _, r := range h.pool.replicas {
 			r.up = !full

@@ -13,7 +13,7 @@ import (
 func seen(t *testing.T, method, accept string) *httptest.ResponseRecorder {
 	t.Helper()
 	p := poolOf(t, "ab")
-	h := &handler{pool: p, set: p.set, policy: policies[p.set.policy]}
+	h := newHandler(p, p.set, policies[p.set.policy])
 	req := httptest.NewRequest(method, "/workers", nil)
 	if accept != "" {
 		req.Header.Set("Accept", accept)

@@ -11,11 +11,25 @@ import (
 // handler is the middleware on one router, for one generation of the configuration. It owns nothing that must survive a
 // reload: that is the pool's.
 type handler struct {
-	pool   *pool
-	set    *settings
-	policy policy
-
+	route
 	eager int64 // length up to which a body is read at once; 0 = none, for all are inspected
+}
+
+// route is what each exchange takes over from its handler, in one assignment. The flags are those of a request whose prompt is
+// routed.
+type route struct {
+	pool       *pool
+	set        *settings
+	policy     policy
+	quick      bool // decideLoop's common case will do: it is the first choice, and the policy is one of these
+	unusual    bool // the answer needs more than to be passed on: see passUnusual
+	buffered   bool // body holds the whole body
+	replayable bool // the request can be sent again
+}
+
+func newHandler(p *pool, set *settings, rule policy) *handler {
+	return &handler{eager: set.eagerBody, route: route{pool: p, set: set, policy: rule, quick: set.quick,
+		unusual: set.decisionHead, buffered: true, replayable: true}}
 }
 
 // New builds the middleware. name is its qualified name, such as "cart@file": routers that use the same middleware share
@@ -42,14 +56,14 @@ func New(ctx context.Context, next http.Handler, config *Config, name string) (h
 	if set.shadow {
 		rule = shadowed(p, rule)
 	}
-	return &handler{pool: p, set: set, policy: rule, eager: set.eagerBody}, nil
+	return newHandler(p, set, rule), nil
 }
 
 // ServeHTTP answers CART's own endpoints and sends everything else to a replica. It is one function, and everything that
 // does not have to be in it is in keyLoop and decideLoop: see there what a call costs.
 func (h *handler) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
-	ex := &exchange{h: h, rw: rw, req: req, done: make(chan int, 1)}
-	if routedPaths[req.URL.Path] == endpointOther || req.Method != http.MethodPost {
+	ex := &exchange{h: h, rw: rw, req: req, endpoint: routedPaths[req.URL.Path], done: make(chan int, 1)}
+	if ex.endpoint == endpointOther || req.Method != http.MethodPost {
 		serveOther(h, ex)
 		return
 	}
@@ -128,6 +142,7 @@ func serveOther(h *handler, ex *exchange) {
 		ex.buffered = true
 		ex.replayable = true
 		ex.body = ex.text.String()
+		ex.long = len(ex.body) > keptLength
 	}
 	ctx := req.Context()
 	if set.requestWait > 0 {

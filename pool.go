@@ -44,7 +44,7 @@ type pool struct {
 	// What the quick choice goes by: see rank.
 	loads       []byte // each replica's load with its penalty, by place; notRanked = not to be chosen
 	rankedUntil int64  // until when they hold, in nanoseconds of the Unix epoch
-	least       int    // none of them is lower
+	least       int    // none of them is lower; mostRanked if there is none
 	open        int    // how many of them can be chosen
 
 	in         *prompt
@@ -346,6 +346,9 @@ func (p *pool) rank(now int64) {
 			p.open++
 		}
 	}
+	if p.open == 0 {
+		p.least = mostRanked
+	}
 }
 
 // attempt is one try of an exchange on one replica.
@@ -360,10 +363,10 @@ type attempt struct {
 	load    int     // of the replica, this request included
 	least   int     // load of the least loaded candidate, its loadPenalty included
 	others  int     // further candidates there were
-	matched int     // characters of the prompt that were known there
+	known   int     // characters of the prompt that were known on the candidate that knew most
+	matched int     // and there
 	total   int     // and of the whole prompt
-	learned bool    // the tree was taught; stamp and before take it back
-	stamp   int64
+	stamp   int64   // with before it takes back what the tree was taught; 0 = nothing yet
 	before  int
 	faded   int // claims at less than this depth had faded; 0 = none
 
@@ -378,15 +381,18 @@ type attempt struct {
 // taught if the replica never began to answer. The caller holds the lock and has found the prompt in the tree.
 func settleAttempt(p *pool, ex *exchange, a *attempt, now int64) {
 	r := a.replica
-	if a.learned && !ex.answered {
+	if a.stamp > 0 && !ex.answered {
 		p.tree.takeBack(a)
 	}
-	if ex.answered && ex.firstByte > 0 && ex.endpoint != endpointOther {
+	if ex.answered && ex.firstByte > 0 {
 		r.observe(a.why, ex.firstByte)
 	}
 	if ex.pushed > 0 {
 		r.push(now, ex.pushed)
 		p.rankedUntil = 0
+	}
+	if ex.answered && ex.finished {
+		ex.result = outcomeSuccess
 	}
 	if ex.status >= 500 && ex.result == outcomeFailure && !ex.broken && !a.probe {
 		ex.charges = append(ex.charges, charge{a: a, status: ex.status})

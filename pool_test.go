@@ -2,6 +2,8 @@ package cart
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -54,8 +56,9 @@ func letterOf(a *attempt) string {
 // ask makes a routed request with that prompt.
 func ask(p *pool, key string) *exchange {
 	return &exchange{
-		pool: p, set: p.set, policy: policies[p.set.policy], client: context.Background(), endpoint: endpointChat,
-		buffered: true, replayable: true, done: make(chan int, 1), space: "m", key: key,
+		route: route{pool: p, set: p.set, policy: policies[p.set.policy], buffered: true, replayable: true},
+		req:   httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil), endpoint: endpointChat,
+		done: make(chan int, 1), space: "m", key: key,
 	}
 }
 

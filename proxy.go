@@ -15,20 +15,16 @@ import (
 
 // exchange is one client request and all that is tried to answer it.
 type exchange struct {
+	route
 	h        *handler
-	pool     *pool
-	set      *settings
-	policy   policy
-	client   context.Context // ends when the client leaves
 	whole    context.Context // ends with proxy.requestTimeout; nil = there is none
 	endWhole func()
 	endpoint endpoint
 
 	text       strings.Builder // collects the body of a routed request
 	body       string          // which is then here
-	buffered   bool            // body holds the whole body
-	replayable bool            // the request can be sent again
 	space, key string
+	long       bool // body or key is longer than keptLength
 	streamed   bool // the request asks for a streamed answer; told only if settings.costs
 
 	models      bool   // GET or HEAD /v1/models, whose answer is kept
@@ -43,23 +39,21 @@ type exchange struct {
 	at        int64          // when, in nanoseconds of the Unix epoch; 0 = now
 	keyOnly   bool           // only the key is asked for
 	done      chan int       // answers
-	tree      *tree          // of opFind and opInsert
 	chosen    *attempt       // nil: nobody is usable
 	refusal   string         // and why
 	explained *explainAnswer // the decision is only written down there; nil = it is carried out
 
-	quick   bool     // decideLoop's common case will do: it is the first choice, and the policy is one of these
 	waits   bool     // for all of what it asks for
 	calm    bool     // it does not, for others hardly ask at the same time: see fewRunning
-	tried   []int    // lives of the replicas tried so far, the present one included
+	tried   []int    // lives of the replicas tried so far, the present one included; nil = it is the first
 	attempt *attempt // the present one
 	next    *attempt // taken for the retry that follows
 
 	// How the present attempt went.
 	answered  bool          // response headers came
-	firstByte time.Duration // from begun to the first byte of an answer of known length; 0 = there was none
-	status    int           // of the answer
-	result    outcome       // for the breaker
+	firstByte time.Duration // from begun to the first byte of a routed request's answer of known length; 0 = there was none
+	status    int           // of the answer; 0 = a usual one below 400
+	result    outcome       // for the breaker; of an answer that came to its end, it is a success
 	broken    bool          // the transport failed, not the answer
 	pushed    time.Duration // the replica asked to be left alone that long
 	timer     *time.Timer   // bounds the silence of a short answer
@@ -71,7 +65,6 @@ type exchange struct {
 	res       *http.Response // of a stream that is to be watched
 	dressed   bool           // out's headers have to be changed for the replica
 	peer      []string       // the replica's name as a header's value; nil: it is not told
-	unusual   bool           // the answer needs more than to be passed on: see passUnusual
 	charges   []charge
 
 	tail []byte // of a good answer, which may tell of tokens; nil = it is not kept
@@ -92,8 +85,18 @@ func (ex *exchange) take(h *handler) {
 	ex.pool = h.pool
 	ex.set = h.set
 	ex.policy = h.policy
-	ex.client = ex.req.Context()
 }
+
+// tries returns how many replicas were tried, the present one included.
+func (ex *exchange) tries() int {
+	if ex.tried == nil {
+		return 1
+	}
+	return len(ex.tried)
+}
+
+// left returns why the client does not wait for an answer any more, nil if it does.
+func (ex *exchange) left() error { return ex.req.Context().Err() }
 
 // limitWhole puts the whole of an exchange under proxy.requestTimeout.
 func limitWhole(ctx context.Context, ex *exchange) context.Context {
@@ -130,7 +133,7 @@ func tryOthers(ex *exchange) {
 			ctx = ex.whole
 		}
 		draw := float64(time.Now().UnixNano()%1000) / 1000
-		if !pause(ctx, wait(&ex.set.backoff, len(ex.tried)-2, draw)) {
+		if !pause(ctx, wait(&ex.set.backoff, ex.tries()-2, draw)) {
 			fail(ex.rw, ex, ctx.Err())
 			return
 		}
@@ -230,7 +233,7 @@ func endRare(ex *exchange) {
 		ex.result = outcomeNeutral
 		ex.broken = true
 		switch {
-		case ex.client.Err() != nil:
+		case ex.left() != nil:
 			countDeparture(ex.pool)
 		case ex.answered && outOfTime(ex):
 			// It was answering; the limit is ours.
@@ -247,7 +250,7 @@ func endRare(ex *exchange) {
 // mayRetry says whether the request can go to another replica: it can be sent again, tries are left, and its time is not
 // over. Nothing has been sent to the client where this is asked.
 func mayRetry(ex *exchange) bool {
-	return ex.replayable && len(ex.tried) <= ex.set.maxRetries && ex.client.Err() == nil && !outOfTime(ex)
+	return ex.replayable && ex.tries() <= ex.set.maxRetries && ex.left() == nil && !outOfTime(ex)
 }
 
 // outOfTime says whether proxy.requestTimeout is over.
@@ -259,7 +262,7 @@ func outOfTime(ex *exchange) bool {
 func fail(rw http.ResponseWriter, ex *exchange, err error) {
 	var timeout net.Error
 	switch {
-	case ex.client.Err() != nil:
+	case ex.left() != nil:
 		// Nobody reads it; the access log shows that it was the client who left.
 		countDeparture(ex.pool)
 		rw.WriteHeader(statusClientClosed)

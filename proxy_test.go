@@ -108,24 +108,20 @@ func TestMayRetry_isARule(t *testing.T) {
 	set := &settings{maxRetries: 2}
 	for _, row := range []struct {
 		story string
-		ex    exchange
+		tried []int
+		route route
+		ctx   context.Context
 		want  bool
 	}{
-		{"after the first try", exchange{replayable: true, tried: []int{1}}, true},
-		{"after the second", exchange{replayable: true, tried: []int{1, 2}}, true},
-		{"after the third", exchange{replayable: true, tried: []int{1, 2, 3}}, false},
-		{"a body that is gone", exchange{tried: []int{1}}, false},
-		{"a client that is gone", exchange{replayable: true, tried: []int{1}, client: gone}, false},
-		{"no retries", exchange{replayable: true, tried: []int{1}, set: &settings{}}, false},
+		{"after the first try", []int{1}, route{set: set, replayable: true}, context.Background(), true},
+		{"after the second", []int{1, 2}, route{set: set, replayable: true}, context.Background(), true},
+		{"after the third", []int{1, 2, 3}, route{set: set, replayable: true}, context.Background(), false},
+		{"a body that is gone", []int{1}, route{set: set}, context.Background(), false},
+		{"a client that is gone", []int{1}, route{set: set, replayable: true}, gone, false},
+		{"no retries", []int{1}, route{set: &settings{}, replayable: true}, context.Background(), false},
 	} {
-		ex := row.ex
-		if ex.client == nil {
-			ex.client = context.Background()
-		}
-		if ex.set == nil {
-			ex.set = set
-		}
-		if got := mayRetry(&ex); got != row.want {
+		req := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil).WithContext(row.ctx)
+		if got := mayRetry(&exchange{route: row.route, tried: row.tried, req: req}); got != row.want {
 			t.Errorf("%s: mayRetry() = %v, want %v", row.story, got, row.want)
 		}
 	}

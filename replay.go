@@ -1,13 +1,10 @@
 package cart
 
-import "context"
-
 // Replay decides on a prompt at a time of the caller's and without HTTP: e2e/replay finds it on what New returns. began is
 // to be called when the answer begins, ended at its end; both take nanoseconds above 0. worker is an index into the
 // configured list, -1 if no replica can be had.
 func (h *handler) Replay(prompt string, streamed bool, now int64) (worker int, began func(), ended func(now int64)) {
-	ex := &exchange{pool: h.pool, set: h.set, policy: h.policy, client: context.Background(), endpoint: endpointChat,
-		key: prompt, streamed: streamed, done: make(chan int, 1)}
+	ex := &exchange{route: h.route, endpoint: endpointChat, key: prompt, streamed: streamed, done: make(chan int, 1)}
 	a, _ := choose(h.pool, ex, now)
 	if a == nil {
 		return -1, nil, nil

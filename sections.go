@@ -10,11 +10,11 @@ import (
 
 // findMain returns where the key of the messages, input or prompt stands, or -1.
 func findMain(body, name string) int {
-	if name == openMessages {
+	if name == messagesKey {
 		if i := findList(body, openFirst); i >= 0 {
 			return i
 		}
-		return strings.Index(body, name)
+		return strings.Index(body, openMessages)
 	}
 	return findText(body, name)
 }

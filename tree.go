@@ -43,7 +43,7 @@ type node struct {
 	kids   []*node
 	claims []claim
 	where  map[int]int // of many claims: where each id's is, counted from 1
-	used   int64       // clock when a prompt last ran through
+	used   int64       // clock when a prompt last ended here or ran on to a kid that is gone by now: of a leaf, its last use
 	newer  *node       // neighbours in the list of leaves
 	older  *node
 	listed bool
@@ -89,7 +89,7 @@ func newTree(maxNodes, maxBytes int) *tree {
 
 // find walks the prompt down and leaves the result in path, depth, part and match.
 func (t *tree) find(space, key string) {
-	ex := &exchange{op: opFind, tree: t, space: space, key: key, done: make(chan int, 1)}
+	ex := t.exchange(opFind, space, key)
 	startDeciders()
 	decideJobs <- ex
 	<-ex.done
@@ -98,12 +98,19 @@ func (t *tree) find(space, key string) {
 	}
 }
 
+// exchange asks decideLoop for one of the tree's own operations. A pool with nothing but the tree stands for the tree's owner.
+func (t *tree) exchange(op int, space, key string) *exchange {
+	return &exchange{op: op, route: route{pool: &pool{tree: t}, set: &settings{}}, space: space, key: key,
+		long: len(key) > keptLength, done: make(chan int, 1)}
+}
+
 // insert claims the prompt of the last find, which must have been for the same space and key, for id. It returns the
 // stamp by which forget knows these claims and the length that id had claimed before, -1 if nothing in this space. What
 // does not fit under the bounds is not learned.
 func (t *tree) insert(space, key string, id int) (stamp int64, before int) {
 	a := &attempt{id: id}
-	ex := &exchange{op: opInsert, tree: t, space: space, key: key, done: make(chan int, 1), chosen: a}
+	ex := t.exchange(opInsert, space, key)
+	ex.chosen = a
 	startDeciders()
 	decideJobs <- ex
 	<-ex.done
@@ -134,8 +141,8 @@ func (t *tree) addRoot(space string) {
 }
 
 // makeRoom evicts at most evictLimit leaves, so that a node of that many bytes fits under the bounds; 0 = that what is
-// there fits. pinned stays.
-func (t *tree) makeRoom(bytes int, pinned *node) {
+// there fits. pinned stays. It says whether there is room now.
+func (t *tree) makeRoom(bytes int, pinned *node) bool {
 	nodes := t.maxNodes
 	if bytes > 0 {
 		nodes--
@@ -143,6 +150,7 @@ func (t *tree) makeRoom(bytes int, pinned *node) {
 	for i := 0; i < evictLimit && t.oldest != nil && (t.nodes > nodes || t.bytes+bytes > t.maxBytes); i++ {
 		t.evict(t.oldest, pinned)
 	}
+	return t.nodes <= nodes && t.bytes+bytes <= t.maxBytes
 }
 
 // split cuts n after the first length bytes of its label: n keeps these, a new kid takes the rest and all that hangs on it.
@@ -381,6 +389,9 @@ func (t *tree) remove(n, pinned *node) {
 	}
 	t.nodes--
 	t.bytes -= nodeBytes + len(n.label)
+	if parent.used < n.used {
+		parent.used = n.used
+	}
 	if end > 0 || parent == pinned {
 		return
 	}

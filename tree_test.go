@@ -99,9 +99,6 @@ func (c *treeCheck) visit(n *node, where string) {
 		if kid.label[0] != n.firsts[i] || strings.IndexByte(n.firsts, kid.label[0]) != i {
 			t.Errorf("node %q has firsts %q, kid %d starts with %q", where, n.firsts, i, kid.label[0])
 		}
-		if kid.used > n.used {
-			t.Errorf("node %q was used at %d, its kid %q later at %d", where, n.used, kid.label, kid.used)
-		}
 		c.visit(kid, where+"|"+kid.label)
 	}
 }
@@ -427,6 +424,19 @@ func TestTree_aParentTakesItsPlaceAmongTheLeaves(t *testing.T) {
 	}
 	if tr.nodes != 0 || tr.evicted != 6 {
 		t.Errorf("after evicting all: nodes = %d, evicted = %d, want 0, 6", tr.nodes, tr.evicted)
+	}
+}
+
+// TestTree_aParentWasUsedWhenItsKidWas: nodes with kids are not marked as used, so they have to learn it from those that go.
+func TestTree_aParentWasUsedWhenItsKidWas(t *testing.T) {
+	tr := newTree(manyNodes, manyBytes)
+	learnAll(tr, "1:a", "1:b")
+	stamp, before := learn(tr, "s", "ad", 1)
+	learnAll(tr, "1:c")
+	tr.forget("s", "ad", 1, stamp, before)
+	checkTree(t, tr)
+	if got, want := leaves(tr), "c a b"; got != want {
+		t.Errorf("leaves after forget(%q) = %q, want %q", "ad", got, want)
 	}
 }
 
