@@ -231,7 +231,7 @@ func BenchmarkExchange(b *testing.B) {
 
 // setTransport puts an answer in place of the network.
 func setTransport(r *replica, to http.RoundTripper) {
-	var transport http.RoundTripper = &replicaTransport{transport: noNetwork(to)}
+	var transport http.RoundTripper = &replicaTransport{transport: noNetwork(to), bulk: noNetwork(to)}
 	r.worker.proxy.Transport = transport
 }
 

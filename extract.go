@@ -224,6 +224,7 @@ func keyLoop(state *loopState) {
 		long = main+len(tail) >= longHead
 		if !long {
 			rest = head + tail
+			ex.bulk = size > bulkBody && !strings.Contains(rest, streamOn)
 		} else if strings.Contains(head, modelKey) {
 			rest = head
 			other = tail

@@ -41,13 +41,30 @@ func newTransport(set *settings) *http.Transport {
 	return transport
 }
 
+// newBulkTransport returns further connections to the replicas that transport reaches, for requests of more than bulkBody whose
+// answer is not streamed. With the usual buffer of 4 KiB a body takes two writes and a copy of all but its beginning, in memory
+// that is garbage afterwards; bulkBuffer saves both for most of them. Streams hold their connections for long, and there may be
+// thousands, so theirs stay small.
+func newBulkTransport(transport *http.Transport) *http.Transport {
+	bulk := transport.Clone()
+	bulk.WriteBufferSize = bulkBuffer
+	return bulk
+}
+
+// bulkBody and bulkBuffer are in bytes. With 64 KiB bodies of 32 KB take 5 % less of the processor and 6 % less time, those of
+// 128 KB the same as without (make bench).
+const (
+	bulkBody   = 4 << 10
+	bulkBuffer = 64 << 10
+)
+
 // newProxy returns the ReverseProxy towards one replica. Its Director is the standard library's own: it aims the request,
 // and leaves headers and query as Traefik's own services do. All that is ours is in replicaTransport, the one hook that is
 // called on the way: each costs some microseconds interpreted.
-func newProxy(base *url.URL, transport *http.Transport, log *logger) *httputil.ReverseProxy {
+func newProxy(base *url.URL, transport, bulk *http.Transport, log *logger) *httputil.ReverseProxy {
 	proxy := httputil.NewSingleHostReverseProxy(base)
 	// Yaegi makes it an http.RoundTripper here, not in the assignment below.
-	var replica http.RoundTripper = &replicaTransport{transport: transport}
+	var replica http.RoundTripper = &replicaTransport{transport: transport, bulk: bulk}
 	proxy.Transport = replica
 	proxy.ErrorHandler = attemptFailed
 	proxy.BufferPool = buffers
@@ -78,6 +95,7 @@ var answerBuffers = sync.Pool{New: func() interface{} {
 // replicaTransport sends a request to the replica of the exchange's present attempt and judges the answer.
 type replicaTransport struct {
 	transport *http.Transport
+	bulk      *http.Transport // see newBulkTransport
 }
 
 func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -92,7 +110,11 @@ func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		// Without ReverseProxy's wrapper the transport sees that the body is at hand, and writes it together with the headers.
 		out.Body = ex.out.Body
 	}
-	res, err := t.transport.RoundTrip(out)
+	transport := t.transport
+	if ex.bulk {
+		transport = t.bulk
+	}
+	res, err := transport.RoundTrip(out)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type pool struct {
 	set       *settings  // the latest
 	config    string     // what set was made of, to tell a changed configuration from a mere reload
 	transport *http.Transport
+	bulk      *http.Transport // the same with larger buffers
 	probes    *http.Client
 	log       *logger
 	replicas  []*replica
@@ -223,8 +224,10 @@ func (p *pool) apply(set *settings, config string) {
 		old.tls.InsecureSkipVerify != set.tls.InsecureSkipVerify || old.tls.ServerName != set.tls.ServerName {
 		if p.transport != nil {
 			p.transport.CloseIdleConnections()
+			p.bulk.CloseIdleConnections()
 		}
 		p.transport = newTransport(set)
+		p.bulk = newBulkTransport(p.transport)
 		p.probes = newProbeClient(p.transport)
 	}
 	p.tree.maxNodes = set.maxNodes
@@ -271,7 +274,7 @@ func (p *pool) setWorkers(workers []worker) {
 			r.probing = false
 			r.breaker = breaker{}
 		}
-		w.proxy = newProxy(w.base, p.transport, p.log)
+		w.proxy = newProxy(w.base, p.transport, p.bulk, p.log)
 		r.worker = w
 		if r.sourced(w) {
 			p.log.printLater(levelInfo, "Traefik's health check has news", "pool", p.name, "replica", w.name, "down", w.down)

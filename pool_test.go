@@ -770,7 +770,7 @@ func TestJoin_aBadConfigurationKeepsThePool(t *testing.T) {
 
 func TestApply_makesNewConnectionsOnlyForNewTimeouts(t *testing.T) {
 	p := poolOf(t, "a")
-	first := p.transport
+	first, bulk := p.transport, p.bulk
 	set := *p.set
 	set.threshold = 0.9
 	p.apply(&set, "second")
@@ -780,8 +780,8 @@ func TestApply_makesNewConnectionsOnlyForNewTimeouts(t *testing.T) {
 	slow := set
 	slow.connectWait = 7 * time.Second
 	p.apply(&slow, "third")
-	if p.transport == first {
-		t.Errorf("apply(another connectTimeout) kept the transport, want a new one")
+	if p.transport == first || p.bulk == bulk {
+		t.Errorf("apply(another connectTimeout) kept a transport, want new ones")
 	}
 	second := p.transport
 	p.apply(&set, "third")

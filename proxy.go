@@ -26,6 +26,7 @@ type exchange struct {
 	space, key string
 	long       bool // body or key is longer than keptLength
 	streamed   bool // the request asks for a streamed answer; told only if settings.costs
+	bulk       bool // it goes over the connections for large requests: see newBulkTransport
 
 	models      bool   // GET or HEAD /v1/models, whose answer is kept
 	modelsTurn  int    // the pool's when it was asked for

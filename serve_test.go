@@ -433,6 +433,49 @@ func TestServe_sendsTheRequestAsItCame(t *testing.T) {
 	}
 }
 
+func TestServe_longRequestsForWholeAnswersHaveConnectionsOfTheirOwn(t *testing.T) {
+	seen := make(chan string, 1)
+	replica := startReplica(t, func(rw http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		seen <- req.RemoteAddr
+		io.WriteString(rw, strconv.Itoa(len(body)))
+	})
+	url := serve(t, twoReplicas(replica, deadAddress(t)))
+	from := map[bool]string{} // by whether the connection is one for long requests
+	for _, row := range []struct {
+		story  string
+		length int
+		tail   string
+		bulk   bool
+	}{
+		{"short", 10, `]}`, false},
+		{"long", bulkBody, `]}`, true},
+		{"long, streamed", bulkBody, `],"stream":true}`, false},
+		{"long, streamed, as Python writes it", bulkBody, `],"stream":true}`, false},
+		{"long, streamed: false", 20 * bulkBody, `],"stream":false}`, true},
+		{"short again", 10, `]}`, false},
+	} {
+		chat := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("x", row.length) + `"}` + row.tail
+		if strings.Contains(row.story, "Python") {
+			chat = strings.NewReplacer(":", ": ", ",", ", ").Replace(chat)
+		}
+		res, got := post(t, url+"/v1/chat/completions", chat)
+		if want := strconv.Itoa(len(chat)); res.StatusCode != 200 || got != want {
+			t.Errorf("%s: answer %d, the replica got %s bytes, want %s", row.story, res.StatusCode, got, want)
+		}
+		conn := <-seen
+		if from[row.bulk] == "" {
+			from[row.bulk] = conn
+		}
+		if conn != from[row.bulk] {
+			t.Errorf("%s: came from %s, want from %s (connections for long requests: %v)", row.story, conn, from[row.bulk], from)
+		}
+	}
+	if from[true] == from[false] {
+		t.Errorf("all came over one connection, %s, want two", from[true])
+	}
+}
+
 // build makes one more handler of the test's middleware, as Traefik does for a router.
 func build(ctx context.Context, t *testing.T, c *Config) (http.Handler, error) {
 	t.Helper()
