@@ -22,7 +22,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "only scenarios whose name contains this")
 	flag.Parse()
 	if len(o.policies) == 0 {
-		o.policies = []string{"roundRobin", "leastLoad", "threshold", "cost"}
+		o.policies = []string{"roundRobin", "leastLoad", "threshold", "cost", oracle}
 	}
 	if len(o.instances) == 0 {
 		o.instances = []int{1, 2, 4}
@@ -103,6 +103,9 @@ func playAll(scenarios []scenario, o *options, instances []int) ([]*line, error)
 			l := &line{scenario: s, instances: n, results: map[string][]*result{}}
 			lines = append(lines, l)
 			for _, p := range o.policies {
+				if p == oracle && n > 1 {
+					continue // it needs no router
+				}
 				l.results[p] = make([]*result, o.seeds)
 				for seed := range o.seeds {
 					jobs = append(jobs, job{l, setup{policy: p, instances: n, seed: int64(seed + 1)}})

@@ -55,7 +55,7 @@ func newRouter(s *scenario, who setup) (router, context.CancelFunc, error) {
 	for i := 0; i < s.replicas; i++ {
 		w := cart.WorkerConfig{URL: fmt.Sprintf("http://vllm-%d:8000", i)}
 		if !s.unknown {
-			w.CacheTokens = strconv.Itoa(large.cache)
+			w.CacheTokens = strconv.Itoa(s.hardware().cache)
 		}
 		c.Workers = append(c.Workers, w)
 	}
@@ -73,11 +73,11 @@ func play(s *scenario, turns []turn, who setup) (*result, error) {
 	draw := rand.New(rand.NewSource(who.seed))
 	p := &playing{clock: newClock(), turns: turns}
 	for i := 0; i < s.replicas; i++ {
-		r := newReplica(large, p.clock)
+		r := newReplica(s.hardware(), p.clock)
 		r.slow = max(1, s.slow[i])
 		p.replicas = append(p.replicas, r)
 	}
-	for i := 0; i < who.instances; i++ {
+	for i := 0; i < who.instances && who.policy != oracle; i++ {
 		r, cancel, err := newRouter(s, who)
 		if err != nil {
 			return nil, err
@@ -87,9 +87,21 @@ func play(s *scenario, turns []turn, who setup) (*result, error) {
 		p.routers = append(p.routers, r)
 	}
 	marked := slices.ContainsFunc(turns, func(t turn) bool { return t.marked })
-	for i := range turns {
-		counts := turns[i].marked || !marked
-		p.clock.after(turns[i].at, func() { p.send(turns[i], p.routers[draw.Intn(len(p.routers))], counts) })
+	send := func(t turn, then func()) {
+		worker, began, ended := p.choose(t, draw)
+		if worker < 0 {
+			p.refused++
+			then()
+			return
+		}
+		p.send(t, worker, began, ended, t.marked || !marked, then)
+	}
+	if s.atOnce > 0 {
+		p.lead(turns, s.atOnce, send)
+	} else {
+		for _, t := range turns {
+			p.clock.after(t.at, func() { send(t, func() {}) })
+		}
 	}
 	p.clock.run()
 	if p.unanswered != 0 || p.refused != 0 {
@@ -111,12 +123,49 @@ type playing struct {
 	hit, total int
 }
 
-func (p *playing) send(t turn, via router, counts bool) {
-	worker, began, ended := via.Replay(t.prompt(), !t.whole, p.clock.now)
-	if worker < 0 {
-		p.refused++
-		return
+// lead has conversations led, so many at a time: a turn begins when the one before has been answered, and a conversation when
+// another has ended.
+func (p *playing) lead(turns []turn, atOnce int, send func(turn, func())) {
+	next := 0
+	var client func()
+	client = func() {
+		from := next
+		for next < len(turns) && turns[next].talk == turns[from].talk {
+			next++
+		}
+		talk := turns[from:next]
+		var ask func()
+		ask = func() {
+			if len(talk) == 0 {
+				if next < len(turns) {
+					client()
+				}
+				return
+			}
+			one := talk[0]
+			talk = talk[1:]
+			send(one, func() { p.clock.after(between, ask) })
+		}
+		ask()
 	}
+	for i := 0; i < atOnce && next < len(turns); i++ {
+		client()
+	}
+}
+
+// between is the time a client takes from the end of an answer to its next question.
+const between = 3 * time.Millisecond
+
+// choose has a router, one by chance of those there are, pick a replica, or the oracle.
+func (p *playing) choose(t turn, draw *rand.Rand) (worker int, began func(), ended func(now int64)) {
+	if len(p.routers) == 0 {
+		return p.foresee(t), func() {}, func(int64) {}
+	}
+	return p.routers[draw.Intn(len(p.routers))].Replay(t.prompt(), !t.whole, p.clock.now)
+}
+
+// send gives a turn to a replica.
+func (p *playing) send(t turn, worker int, began func(), ended func(now int64), counts bool, then func()) {
 	p.unanswered++
 	sent := p.clock.now
 	q := &request{turn: t}
@@ -135,6 +184,7 @@ func (p *playing) send(t turn, via router, counts bool) {
 			p.hit += q.hit
 			p.total += q.input
 		}
+		then()
 	}
 	p.replicas[worker].take(q)
 }

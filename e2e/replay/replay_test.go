@@ -49,7 +49,7 @@ func TestReplica_timeline(t *testing.T) {
 // TestReplica_evictsEndsFirst: a cache that is too small loses what was used longest ago, from the end on.
 func TestReplica_evictsEndsFirst(t *testing.T) {
 	c := newClock()
-	r := newReplica(model{prefill: 1024, cache: 5 * blockTokens, running: 8}, c)
+	r := newReplica(model{prefill: 1024, chunk: 1024, cache: 5 * blockTokens, running: 8}, c)
 	hit := func(blocks ...int) int {
 		q := &request{turn: turn{input: len(blocks) * blockTokens, output: 1, blocks: blocks}, first: func() {}, done: func() {}}
 		r.take(q)
@@ -122,6 +122,68 @@ func TestPolicies_rank(t *testing.T) {
 			t.Errorf("%s: hit ratios %.3f of threshold and %.3f of cost, want more than leastLoad's %.3f", row.s.name, got["threshold"].hit,
 				got["cost"].hit, got["leastLoad"].hit)
 		}
+	}
+}
+
+// TestOracle_sees: it goes where the queue and what is missing are least, as they are.
+func TestOracle_sees(t *testing.T) {
+	p := &playing{clock: newClock()}
+	for range 2 {
+		p.replicas = append(p.replicas, newReplica(large, p.clock))
+	}
+	put := func(i int, blocks ...int) {
+		q := &request{turn: turn{input: len(blocks) * blockTokens, output: 1, blocks: blocks}, first: func() {}, done: func() {}}
+		p.replicas[i].take(q)
+	}
+	ask := func(blocks ...int) int { return p.foresee(turn{input: len(blocks) * blockTokens, blocks: blocks}) }
+	put(0, 1, 2, 3, 4)
+	p.clock.run()
+	if got := ask(9, 10); got != 1 {
+		t.Errorf("a new prompt goes to %d, want 1, which has computed less", got)
+	}
+	if got := ask(1, 2, 3, 4, 5); got != 0 {
+		t.Errorf("a continuation goes to %d, want 0, which has it", got)
+	}
+	put(0, 11, 12, 13)
+	if got := ask(1, 2, 3, 4, 5); got != 0 {
+		t.Errorf("a continuation behind three blocks goes to %d, want 0: elsewhere there are four more to compute, which count twice", got)
+	}
+	put(0, 21, 22, 23, 24, 25, 26)
+	if got := ask(1, 2, 3, 4, 5); got != 1 {
+		t.Errorf("a continuation behind nine blocks goes to %d, want 1", got)
+	}
+	if got := ask(21, 22, 23, 24, 25, 26); got != 0 {
+		t.Errorf("a prompt that waits already goes to %d, want 0, which will have computed it", got)
+	}
+	p.clock.run()
+}
+
+// TestLead_oneTurnAfterTheOther: conversations are led so many at a time, and their turns wait for each other.
+func TestLead_oneTurnAfterTheOther(t *testing.T) {
+	p := &playing{clock: newClock()}
+	var turns []turn
+	for talk := range 5 {
+		for range 3 {
+			turns = append(turns, turn{talk: talk})
+		}
+	}
+	open := map[int]bool{}
+	sent, most := 0, 0
+	p.lead(turns, 2, func(one turn, then func()) {
+		if open[one.talk] {
+			t.Errorf("conversation %d has two turns under way", one.talk)
+		}
+		open[one.talk] = true
+		sent++
+		most = max(most, len(open))
+		p.clock.after(time.Second, func() {
+			delete(open, one.talk)
+			then()
+		})
+	})
+	p.clock.run()
+	if sent != len(turns) || most != 2 {
+		t.Errorf("%d turns were sent, at most %d at a time, want all %d, 2 at a time", sent, most, len(turns))
 	}
 }
 

@@ -9,16 +9,16 @@ import (
 // model is what an engine on its hardware can do.
 type model struct {
 	prefill int // tokens a second
+	chunk   int // tokens of a prefill step
 	cache   int // tokens of KV memory
 	running int // sequences at a time
 }
 
 // large is a model of 70 billion parameters on four H100.
-var large = model{prefill: 8000, cache: 450_000, running: 256}
+var large = model{prefill: 8000, chunk: 1024, cache: 450_000, running: 256}
 
 const (
-	blockTokens = 512  // of the traces' hashes
-	chunkTokens = 1024 // of a prefill step
+	blockTokens = 512 // of the traces' hashes
 	decodeStep  = 18 * time.Millisecond
 	decodeEach  = 100 * time.Microsecond // and for each sequence
 )
@@ -38,6 +38,7 @@ type replica struct {
 	waiting []*request
 	current *request // being prefilled
 	left    int      // tokens of it
+	work    int      // tokens of prompts that it has computed or begun to compute
 	steps   int
 	decodes decodes
 	busy    bool
@@ -69,11 +70,12 @@ func (r *replica) begin() {
 		r.waiting[0] = nil
 		r.waiting = r.waiting[1:]
 		r.left = max(1, r.current.input-r.current.hit)
+		r.work += r.left
 	}
 	var step time.Duration
 	switch {
 	case r.current != nil:
-		step = time.Duration(min(r.left, chunkTokens)) * time.Second / time.Duration(r.prefill)
+		step = time.Duration(min(r.left, r.chunk)) * time.Second / time.Duration(r.prefill)
 	case len(r.decodes) > 0:
 		step = decodeStep + time.Duration(len(r.decodes))*decodeEach
 	default:
@@ -91,7 +93,7 @@ func (r *replica) end() {
 		r.finish(heap.Pop(&r.decodes).(*request))
 	}
 	if r.current != nil {
-		r.left -= min(r.left, chunkTokens)
+		r.left -= min(r.left, r.chunk)
 		if r.left == 0 {
 			q := r.current
 			r.current = nil

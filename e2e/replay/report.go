@@ -14,8 +14,16 @@ func write(out io.Writer, o *options, recorded, special []*line) {
 	fmt.Fprintf(out, "| workload | replicas | load | instances | %s |\n|---|---|---|---|%s\n", strings.Join(o.policies, " | "),
 		strings.Repeat("---|", len(o.policies)))
 	for _, l := range append(slices.Clone(recorded), special...) {
-		fmt.Fprintf(out, "| %s | %d | %.0f %% | %d |", l.scenario.name, l.scenario.replicas, 100*l.scenario.load, l.instances)
+		load := "" // what comes of the conversations
+		if l.scenario.load > 0 {
+			load = fmt.Sprintf("%.0f %%", 100*l.scenario.load)
+		}
+		fmt.Fprintf(out, "| %s | %d | %s | %d |", l.scenario.name, l.scenario.replicas, load, l.instances)
 		for _, p := range o.policies {
+			if len(l.results[p]) == 0 {
+				fmt.Fprint(out, " |")
+				continue
+			}
 			r := average(l.results[p])
 			fmt.Fprintf(out, " %.3f / %.2f / %.2f |", r.hit, r.mean, r.p99)
 		}
@@ -24,7 +32,12 @@ func write(out io.Writer, o *options, recorded, special []*line) {
 	for _, n := range o.instances {
 		fmt.Fprintf(out, "| **geometric mean** | | | %d |", n)
 		for _, p := range o.policies {
-			r := average(of(recorded, n, p))
+			all := of(recorded, n, p)
+			if len(all) == 0 {
+				fmt.Fprint(out, " |")
+				continue
+			}
+			r := average(all)
 			fmt.Fprintf(out, " **%.2f / %.2f** |", r.mean, r.p99)
 		}
 		fmt.Fprintln(out)

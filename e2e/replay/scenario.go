@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand"
+	"slices"
 	"time"
 )
 
@@ -11,6 +12,8 @@ type scenario struct {
 	name     string
 	about    string
 	load     float64 // share of the prefill rate that round-robin would use; 0 = as it comes
+	atOnce   int     // so many conversations are led at a time, each turn when the one before has ended; 0 = turns have times
+	model    *model  // of the replicas; nil = large
 	replicas int
 	slow     map[int]int // by index of the replica: how many times longer each of its steps takes
 	unknown  bool        // CART is not told how much the caches hold
@@ -67,6 +70,9 @@ func special() []scenario {
 		}, about: "24 tenants of popularity 1/rank with system prompts of 600 to 3,400 tokens, conversations of 1 to 8 turns"},
 		{name: "whole answers", load: 0.8, replicas: n, turns: with(synthetic.scaled(n, 0.8), whole),
 			about: "synthetic, no answer is streamed: CART sees no first byte"},
+		{name: "fleet", atOnce: 24, model: &fleet, replicas: n, turns: func(draw *rand.Rand) ([]turn, error) {
+			return fleetTalks(draw), nil
+		}, about: "the workload *skewed* of make fleet, lengths and rates by four: 64 tenants of popularity 1/rank, 24 conversations at a time"},
 		{name: "caches unknown", load: 0.8, replicas: n, turns: synthetic.scaled(n, 0.8), unknown: true,
 			about: "synthetic without cacheTokens: what CART sent somewhere never fades"},
 	}
@@ -158,6 +164,58 @@ func tenants(draw *rand.Rand) []turn {
 		}
 	}
 	return byTime(out)
+}
+
+// fleet is a replica of make fleet, lengths and rates by four, so that its blocks are of the length that the traces' are.
+var fleet = model{prefill: 16_000, chunk: 4096, cache: 96 * blockTokens, running: 256}
+
+// fleetTalks makes conversations of four turns without pauses.
+func fleetTalks(draw *rand.Rand) []turn {
+	const count, talks, turns = 64, 240, 4
+	id := ownBlocks
+	fresh := func() int {
+		id++
+		return id
+	}
+	systems := make([]turn, count)
+	shares := make([]float64, count)
+	sum := 0.0
+	for i := range systems {
+		s := &systems[i]
+		s.input = 2400 + draw.Intn(11_200)
+		for len(s.blocks) < s.input/blockTokens {
+			s.blocks = append(s.blocks, fresh())
+		}
+		sum += 1 / float64(i+1)
+		shares[i] = sum
+	}
+	var out []turn
+	for talk := range talks {
+		which, tenant := draw.Float64()*sum, 0
+		for shares[tenant] < which {
+			tenant++
+		}
+		one := turn{talk: talk, input: systems[tenant].input, output: 16, blocks: systems[tenant].blocks}
+		for range turns {
+			one.input += 260 // the answer before and the next question
+			one.blocks = slices.Clone(one.blocks)
+			for len(one.blocks) < one.input/blockTokens {
+				one.blocks = append(one.blocks, fresh())
+			}
+			sent := one
+			sent.blocks = append(slices.Clone(one.blocks), fresh()) // the last one is not full: the next turn has another
+			out = append(out, sent)
+		}
+	}
+	return out
+}
+
+// hardware returns the model of the replicas.
+func (s *scenario) hardware() model {
+	if s.model != nil {
+		return *s.model
+	}
+	return large
 }
 
 func (s *scenario) String() string {

@@ -26,6 +26,7 @@ type turn struct {
 	output int
 	blocks []int // one for each block of the prompt; equal ones are equal from the start of the prompt on
 	whole  bool  // the answer is not streamed
+	talk   int   // number of its conversation, where conversations are led: see scenario
 	marked bool  // it counts; in a workload without marked turns all do
 }
 
