@@ -25,7 +25,7 @@ func write(out io.Writer, o *options, recorded, special []*line) {
 				continue
 			}
 			r := average(l.results[p])
-			fmt.Fprintf(out, " %.3f / %.2f / %.2f |", r.hit, r.mean, r.p99)
+			fmt.Fprintf(out, " %.3f / %s / %s |", r.hit, seconds(r.mean), seconds(r.p99))
 		}
 		fmt.Fprintln(out)
 	}
@@ -53,6 +53,14 @@ func write(out io.Writer, o *options, recorded, special []*line) {
 	for _, l := range special {
 		fmt.Fprintf(out, "- **%s**: %s\n", l.scenario.name, l.scenario.about)
 	}
+}
+
+// seconds writes a time to some hundredth of it.
+func seconds(t float64) string {
+	if t < 1 {
+		return fmt.Sprintf("%.3f", t)
+	}
+	return fmt.Sprintf("%.2f", t)
 }
 
 // of returns all results of a policy with that many instances.
