@@ -93,11 +93,16 @@ func (a *age) takeBack(stamp int64, depth, count int) {
 	if stamp-a.faded < int64(depth) {
 		return // they are gone already
 	}
-	a.held -= int64(count)
+	n := int64(count)
 	for i := len(a.counts) - 1; i >= 0; i-- {
 		if int64(a.starts[i]) < stamp {
-			a.counts[i] -= int64(count)
-			return
+			// Of a span that has faded in part, fewer may be taken to be left.
+			if n > a.counts[i] {
+				n = a.counts[i]
+			}
+			a.counts[i] -= n
+			break
 		}
 	}
+	a.held -= n
 }

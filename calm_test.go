@@ -211,6 +211,7 @@ func TestLoops_keepNothingOfCalmRequests(t *testing.T) {
 	for _, form := range []struct{ what, head, tail string }{
 		{"a prompt", `{"model":"m","messages":[{"role":"user","content":"`, `"}]}`},
 		{"a short prompt in a long body", `{"model":"m","messages":[{"role":"user","content":"x"}],"x":"`, `"}`},
+		{"a body that cannot be read", `packed`, ``},
 	} {
 		serveMany(h)
 		before := heapInUse()
@@ -221,7 +222,7 @@ func TestLoops_keepNothingOfCalmRequests(t *testing.T) {
 		p.mu.Lock()
 		p.tree.clear()
 		p.mu.Unlock()
-		if after := heapInUse(); after > before+2*size { // the last one may be in a bench transport's hands
+		if after := heapWithin(before + 2*size); after > before+2*size { // the last one may be in a bench transport's hands
 			t.Errorf("%s: %d MiB more in use after other requests, want none of bodies of %d MiB", form.what, (after-before)>>20, size>>20)
 		}
 	}
@@ -246,6 +247,9 @@ func serveMany(h *handler) {
 }
 
 func serveChat(h *handler, head string, length int, tail string) {
-	body := strings.NewReader(head + strings.Repeat("x", length) + tail)
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/chat/completions", body))
+	req := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(head+strings.Repeat("x", length)+tail))
+	if head[0] != '{' {
+		req.Header.Set("Content-Encoding", "gzip")
+	}
+	h.ServeHTTP(httptest.NewRecorder(), req)
 }

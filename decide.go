@@ -280,6 +280,9 @@ func decideLoop(state *loopState) {
 				state.locked = false
 				p.mu.Unlock()
 				ex.done <- 1
+				if ex.long {
+					return
+				}
 				continue
 			}
 		}
@@ -788,7 +791,7 @@ func decideLoop(state *loopState) {
 			fresh = 0
 
 			// What the replica holds of it, k characters, moves to the newest end of its line: see age.
-			if own.room > 0 {
+			if own.faded >= 0 {
 				k = 0
 				left = 0
 				nd = part
@@ -814,11 +817,13 @@ func decideLoop(state *loopState) {
 							if k == 0 {
 								k = n
 							}
-							if stamp != left {
-								left = stamp
-								mid = sort.SearchFloat64s(own.starts, float64(stamp)) - 1
+							if own.room > 0 {
+								if stamp != left {
+									left = stamp
+									mid = sort.SearchFloat64s(own.starts, float64(stamp)) - 1
+								}
+								own.counts[mid] -= int64(n - to)
 							}
-							own.counts[mid] -= int64(n - to)
 						}
 					}
 					nd = nil
@@ -828,8 +833,10 @@ func decideLoop(state *loopState) {
 						j--
 					}
 				}
+			}
+			if own.room > 0 {
 				i = len(own.counts) - 1
-				if own.counts[i] >= own.room/spanParts {
+				if own.counts[i]+int64(len(key)) > own.room/spanParts && own.starts[i] < float64(own.clock) {
 					if i >= mostSpans {
 						own.join()
 					}
@@ -921,7 +928,7 @@ func decideLoop(state *loopState) {
 				t.claimed[id] += fresh
 			}
 			if before > k {
-				if own.room > 0 {
+				if own.faded >= 0 {
 					a.faded = before + 1
 					before = k
 				} else {

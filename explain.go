@@ -66,6 +66,7 @@ func serveExplain(ex *exchange) {
 	answer := &explainAnswer{Path: path, Policy: set.policy, Thresholds: thresholdsOf(set), Replicas: []explainReplica{}}
 	failed := readUpTo(ex, set.maxBody)
 	ex.body = ex.text.String()
+	ex.long = len(ex.body) > keptLength
 	if failed == nil && set.mediaStatus > 0 {
 		failed = inspectMedia(req, ex.body, set.mediaStatus)
 	}

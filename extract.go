@@ -133,7 +133,12 @@ func keyLoop(state *loopState) {
 				ex.dressed = true
 			}
 			if header["Content-Encoding"] != nil {
+				size = len(body)
+				ex.long = size > keptLength
 				decideJobs <- ex
+				if size > keptLength {
+					return
+				}
 				continue
 			}
 		} else {
