@@ -656,7 +656,7 @@ func TestValidate_saysWhatAnUnknownKeyMayMean(t *testing.T) {
 		{"maxLaod", "did you mean maxLoad?"},
 		{"Workes", "did you mean workers?"},
 		{"cache.threshold", "a level of nesting: write cache: {threshold: ...}"},
-		{"temperature", "see the list of keys"},
+		{"temperature", "see docs/settings.md"},
 	} {
 		c := CreateConfig()
 		c.Unknown = map[string]interface{}{row.key: "5"}

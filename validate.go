@@ -446,7 +446,7 @@ func (v *validator) unknown(prefix string, rest map[string]interface{}, known in
 	}
 	sort.Strings(names)
 	for _, name := range names {
-		hint := "see the list of keys in the README"
+		hint := "see docs/settings.md for all there are"
 		near := nearest(name, keysOf(known))
 		if i := strings.Index(name, "."); i > 0 {
 			hint = "a dot in the list of keys is a level of nesting: write " + name[:i] + ": {" + name[i+1:] + ": ...}"

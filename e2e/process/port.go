@@ -15,11 +15,15 @@ func HoldPort(addr string) (release func() error, err error) {
 	if err != nil || !at.Addr().Is4() {
 		return nil, fmt.Errorf("process: hold port %q: want an IPv4 address and a port", addr)
 	}
+	syscall.ForkLock.RLock() // a program that is started just now is not to inherit it
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	syscall.CloseOnExec(fd)
 	// What was accepted there may still be closing, which would keep the port from us for a minute.
 	if err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err == nil {
 		err = syscall.Bind(fd, &syscall.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
