@@ -41,7 +41,7 @@ func (a *age) setRoom(room int64) {
 		a.counts = []int64{a.held}
 	}
 	a.room = room
-	if room > 0 && a.held > room {
+	if room > 0 {
 		a.fade()
 	}
 }

@@ -69,7 +69,7 @@ func (c *exactCache) use(prompt string) (held int) {
 	return held
 }
 
-// tenants makes conversations of a few turns that begin with the texts of tenants, some asked for more often than others.
+// tenantTurns makes conversations of a few turns that begin with the texts of tenants, some asked for more often than others.
 func tenantTurns(draw *rand.Rand, turns int) []string {
 	text := func(n int) string {
 		var out strings.Builder
@@ -99,12 +99,18 @@ func tenantTurns(draw *rand.Rand, turns int) []string {
 	return out
 }
 
-func TestAge_holdsWhatACacheHolds(t *testing.T) {
-	const room = 10000
-	draw := rand.New(rand.NewSource(1))
+// roomFor returns a tree and the age of the id 1 in it, whose cache holds so many characters.
+func roomFor(room int64) (*tree, *age) {
 	tr := newTree(manyNodes, manyBytes)
 	own := tr.ageOf(1)
 	own.setRoom(room)
+	return tr, own
+}
+
+func TestAge_holdsWhatACacheHolds(t *testing.T) {
+	const room = 10000
+	draw := rand.New(rand.NewSource(1))
+	tr, own := roomFor(room)
 	exact := &exactCache{room: room}
 	wrong, missed, total := 0, 0, 0
 	for i, prompt := range tenantTurns(draw, 3000) {
@@ -137,9 +143,7 @@ func TestAge_holdsWhatACacheHolds(t *testing.T) {
 }
 
 func TestAge_spansStayFew(t *testing.T) {
-	tr := newTree(manyNodes, manyBytes)
-	own := tr.ageOf(1)
-	own.setRoom(16000)
+	tr, own := roomFor(16000)
 	most := 0
 	for i := 0; i < 5000; i++ {
 		key := fmt.Sprintf("%d/", i%13) + strings.Repeat("x", 1000) // asked for again and again: each leaves its hole
@@ -193,9 +197,7 @@ func TestAge_roomComesAndGoes(t *testing.T) {
 }
 
 func TestAge_longerThanTheCache(t *testing.T) {
-	tr := newTree(manyNodes, manyBytes)
-	own := tr.ageOf(1)
-	own.setRoom(1000)
+	tr, own := roomFor(1000)
 	long := strings.Repeat("a", 5000)
 	stamp, before := learn(tr, "s", long, 1)
 	if own.held != 1000 || own.faded != 4000 {
@@ -210,9 +212,7 @@ func TestAge_longerThanTheCache(t *testing.T) {
 }
 
 func TestAge_takesBackWhatNeverArrived(t *testing.T) {
-	tr := newTree(manyNodes, manyBytes)
-	own := tr.ageOf(1)
-	own.setRoom(3000)
+	tr, own := roomFor(3000)
 	first, second := strings.Repeat("a", 1000), strings.Repeat("b", 1000)
 	learn(tr, "s", first, 1)
 	stamp, before := learn(tr, "s", first+second, 1)

@@ -32,10 +32,7 @@ func (r *replica) queued() int {
 // missing returns the tokens of a prompt that are neither in a replica's cache nor in one of the prompts ahead of it, which
 // will have been computed by then.
 func (r *replica) missing(t turn, ahead []*request) int {
-	known := 0
-	for known < len(t.blocks) && r.cached[t.blocks[known]] != nil {
-		known++
-	}
+	known := r.known(t)
 	for _, q := range ahead {
 		same := 0
 		for same < len(t.blocks) && same < len(q.blocks) && t.blocks[same] == q.blocks[same] {

@@ -124,16 +124,11 @@ func (r *replica) finish(q *request) {
 
 // admit takes memory for a request, if there is enough of it, and notes how much of the prompt is cached.
 func (r *replica) admit(q *request) bool {
-	known, idle := 0, 0
-	for known < len(q.blocks) {
-		b := r.cached[q.blocks[known]]
-		if b == nil {
-			break
-		}
-		if b.pins == 0 {
+	known, idle := r.known(q.turn), 0
+	for _, id := range q.blocks[:known] {
+		if r.cached[id].pins == 0 {
 			idle++
 		}
-		known++
 	}
 	total := max(len(q.blocks), (q.input+q.output+blockTokens-1)/blockTokens)
 	free := r.cache/blockTokens - r.used
@@ -155,6 +150,15 @@ func (r *replica) admit(q *request) bool {
 	q.private = total - len(q.blocks)
 	q.hit = min(known*blockTokens, q.input)
 	return true
+}
+
+// known returns how many blocks of a prompt are cached, from its beginning on.
+func (r *replica) known(t turn) int {
+	n := 0
+	for n < len(t.blocks) && r.cached[t.blocks[n]] != nil {
+		n++
+	}
+	return n
 }
 
 func (r *replica) pin(b *block) {

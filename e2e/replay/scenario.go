@@ -142,21 +142,13 @@ func tenants(draw *rand.Rand) []turn {
 		return out
 	}
 	systems := make([][]int, count)
-	shares := make([]float64, count)
-	sum := 0.0
 	for i := range systems {
 		systems[i] = fresh(nil, 1+draw.Intn(7))
-		sum += 1 / float64(i+1)
-		shares[i] = sum
 	}
 	var out []turn
 	for n := 0; n < conversations; n++ {
-		which, at := draw.Float64()*sum, time.Duration(draw.Int63n(int64(time.Hour)))
-		tenant := 0
-		for shares[tenant] < which {
-			tenant++
-		}
-		blocks := systems[tenant]
+		blocks := systems[byRank(draw, count)]
+		at := time.Duration(draw.Int63n(int64(time.Hour)))
 		for left := 1 + draw.Intn(8); left > 0; left-- {
 			blocks = fresh(blocks, 1+draw.Intn(4)) // the answer before and the next question
 			out = append(out, turn{at: at, input: len(blocks) * blockTokens, output: 100 + draw.Intn(400), blocks: blocks})
@@ -178,24 +170,18 @@ func fleetTalks(draw *rand.Rand) []turn {
 		return id
 	}
 	systems := make([]turn, count)
-	shares := make([]float64, count)
-	sum := 0.0
 	for i := range systems {
 		s := &systems[i]
 		s.input = 2400 + draw.Intn(11_200)
 		for len(s.blocks) < s.input/blockTokens {
 			s.blocks = append(s.blocks, fresh())
 		}
-		sum += 1 / float64(i+1)
-		shares[i] = sum
 	}
 	var out []turn
 	for talk := range talks {
-		which, tenant := draw.Float64()*sum, 0
-		for shares[tenant] < which {
-			tenant++
-		}
-		one := turn{talk: talk, input: systems[tenant].input, output: 16, blocks: systems[tenant].blocks}
+		one := systems[byRank(draw, count)]
+		one.talk = talk
+		one.output = 16
 		for range turns {
 			one.input += 260 // the answer before and the next question
 			one.blocks = slices.Clone(one.blocks)
@@ -208,6 +194,23 @@ func fleetTalks(draw *rand.Rand) []turn {
 		}
 	}
 	return out
+}
+
+// byRank draws a number below n, of which number i has a share that goes with 1/(i+1).
+func byRank(draw *rand.Rand, n int) int {
+	sum := 0.0
+	for i := range n {
+		sum += 1 / float64(i+1)
+	}
+	which := draw.Float64() * sum
+	sum = 0
+	for i := range n {
+		sum += 1 / float64(i+1)
+		if sum >= which {
+			return i
+		}
+	}
+	return n - 1
 }
 
 // hardware returns the model of the replicas.
