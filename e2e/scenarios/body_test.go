@@ -111,7 +111,7 @@ func TestBodyTooLarge(t *testing.T) {
 // TestBodySurvivesRetry: the second replica gets the whole body again.
 func TestBodySurvivesRetry(t *testing.T) {
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
-		r := start(t, kind, pool{size: 2, config: engine.Config{"health": engine.Config{"interval": "0"}}})
+		r := start(t, kind, pool{size: 2, config: noProbes})
 		c := newChat("retry").body()
 		first := r.mustPost("/v1/chat/completions", c)
 		broken := r.at(first.peer())

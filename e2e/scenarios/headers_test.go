@@ -51,7 +51,7 @@ func TestHeadersAsTraefik(t *testing.T) {
 	if !engine.Selected(engine.Traefik) {
 		t.Skip("only the engine traefik has a plain service")
 	}
-	r := start(t, engine.Traefik, pool{size: 1, config: engine.Config{"health": engine.Config{"interval": "0"}}})
+	r := start(t, engine.Traefik, pool{size: 1, config: noProbes})
 	seen := func() map[string]replica.Exchange {
 		out := map[string]replica.Exchange{}
 		for what, q := range headerRequests {
@@ -105,7 +105,7 @@ func TestHeadersAsTraefik(t *testing.T) {
 // TestRequestHeaders: what is true of them on every engine.
 func TestRequestHeaders(t *testing.T) {
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
-		r := start(t, kind, pool{size: 1})
+		r := start(t, kind, pool{size: 1, config: noProbes})
 		for what, q := range headerRequests {
 			if strings.HasPrefix(what, "bare") {
 				checkNothingAdded(t, r, what, q)

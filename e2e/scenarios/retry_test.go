@@ -11,8 +11,11 @@ import (
 	"github.com/cart-llm/cart/e2e/replica"
 )
 
-// noProbes turns the health loop off, so that only requests find out about failures.
-var noProbes = engine.Config{"health": engine.Config{"interval": "0"}}
+// noProbes has CART ask the replicas nothing of its own accord, so that only requests find out about failures, and only they
+// are seen at the replicas.
+var noProbes = engine.Config{"health": engine.Config{
+	"interval": "0", "metrics": engine.Config{"interval": 0}, "models": engine.Config{"interval": 0},
+}}
 
 // TestReplicaDown: a request for a replica that fails before it answers is served by another one, without the client's
 // knowing but for x-routed-peer.
