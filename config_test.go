@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -652,22 +653,106 @@ func TestValidate_readsSizesWithUnits(t *testing.T) {
 }
 
 func TestValidate_saysWhatAnUnknownKeyMayMean(t *testing.T) {
-	for _, row := range []struct{ key, want string }{
-		{"maxLaod", "did you mean maxLoad?"},
-		{"Workes", "did you mean workers?"},
-		{"cache.threshold", "a level of nesting: write cache: {threshold: ...}"},
-		{"temperature", "see docs/settings.md"},
+	explain := map[string]interface{}{"explain": "true"}
+	for _, row := range []struct {
+		key   string
+		value interface{}
+		want  string
+	}{
+		{"maxLaod", "5", "maxLaod = \"5\" is not allowed (no such key; did you mean maxLoad?)"},
+		{"Workes", "5", "did you mean workers?"},
+		{"cache.threshold", "5", "a level of nesting: write cache: {threshold: ...}"},
+		{"temperature", "5", "see docs/settings.md"},
+		{"url", "http://a", "(no such key here; it belongs in workers[].url)"},
+		{"threshold", "0.5", "(no such key here; it belongs in cache.threshold)"},
+		{"THRESHOLD", "0.5", "(no such key here; it belongs in cache.threshold)"},
+		{"treshold", "0.5", "(no such key; did you mean cache.threshold?)"},
+		{"interval", "5s", "(no such key here; it belongs in discovery.interval, health.interval, health.metrics.interval or health.models.interval)"},
+		{"adddecisionheaders", "true", "adddecisionheaders = \"true\" is not allowed (no such key here; it belongs in proxy.addDecisionHeaders)"},
+		{"endpoint", explain, "endpoint = a map with explain is not allowed (no such key; did you mean endpoints?)"},
+		{"endpoint", "/x", "did you mean endpoints? Or it belongs in health.endpoint, health.metrics.endpoint or health.models.endpoint)"},
+		{"metrics", explain, "(no such key here; it belongs in health.metrics)"},
+		{"metrics", "/m", "(no such key here; it belongs in endpoints.metrics)"},
+		{"retryStatuses", []interface{}{"500"}, "retryStatuses = a list of 1 is not allowed (no such key here; it belongs in proxy.retryStatuses)"},
+		{"apiKeyFile", nil, "apiKeyFile = nothing is not allowed (no such key here; it belongs in workers[].apiKeyFile)"},
+		{"x", "5", "x = \"5\" is not allowed (no such key; see docs/settings.md"},
 	} {
 		c := CreateConfig()
-		c.Unknown = map[string]interface{}{row.key: "5"}
+		c.Unknown = map[string]interface{}{row.key: row.value}
 		if _, err := validate(c); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("validate(unknown key %s) = %v, want %q in it", row.key, err, row.want)
 		}
 	}
 	c := CreateConfig()
 	c.Proxy.Unknown = map[string]interface{}{"retryStatus": "500"}
-	if _, err := validate(c); err == nil || !strings.Contains(err.Error(), "did you mean proxy.retryStatuses?") {
-		t.Errorf("validate(unknown key proxy.retryStatus) = %v, want proxy.retryStatuses named", err)
+	c.Cache.Unknown = map[string]interface{}{"maxLoad": "7", "Threshold": "0.5"}
+	c.Workers = []WorkerConfig{{URL: "http://a"}, {URL: "http://b", Unknown: map[string]interface{}{"URL": "http://c", "maxlod": "1"}}}
+	_, err := validate(c)
+	for _, want := range []string{
+		"proxy.retryStatus = \"500\" is not allowed (no such key; did you mean proxy.retryStatuses?)",
+		"cache.maxLoad = \"7\" is not allowed (no such key here; it belongs in maxLoad on top or workers[].maxLoad)",
+		"cache.Threshold = \"0.5\" is not allowed (the same key as cache.threshold, which is there in another spelling: keep one of them)",
+		"workers[1].URL = \"http://c\" is not allowed (the same key as workers[1].url, which is there in another spelling",
+		"workers[1].maxlod = \"1\" is not allowed (no such key; did you mean workers[1].maxLoad?)",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("validate(unknown keys below the top) = %v, want %q in it", err, want)
+		}
+	}
+}
+
+// TestValidate_sendsNobodyToUnknownPlaces: where a key is said to belong there is one.
+func TestValidate_sendsNobodyToUnknownPlaces(t *testing.T) {
+	all := placesOf("", fullConfig(), nil)
+	if len(all) < 60 {
+		t.Fatalf("placesOf(everything) = %d keys, want at least 60", len(all))
+	}
+	for _, p := range all {
+		if !p.isMap && p.prefix != "" {
+			if hint, _ := meant("log.", p.name, "5", all); p.prefix != "log." && !strings.Contains(hint, p.path()) {
+				t.Errorf("meant(log.%s) = %q, want %s in it", p.name, hint, p.path())
+			}
+		}
+	}
+}
+
+func TestAdvise_addressesThatEndInThePathOfRequests(t *testing.T) {
+	for _, row := range []struct{ url, want string }{
+		{"http://a:8000", ""},
+		{"http://a:8000/", ""},
+		{"http://a:8000/llm", ""},
+		{"http://a:8000/v1/proxy", ""},
+		{"http://a:8000/v10", ""},
+		{"http://a:8000/v1", "\"http://a:8000/v1\": the path of each request is appended, so that a chat goes to /v1/v1/chat/completions there; leave out /v1 "},
+		{"http://user:s3cret@a:8000/llm/v1/", "\"http://a:8000/llm/v1\": the path of each request is appended, so that a chat goes to /llm/v1/v1/chat/completions there; leave out /v1 "},
+		{"http://a:8000/v1/chat/completions", "leave out /v1/chat/completions "},
+		{"http://a:8000/v1/completions/", "leave out /v1/completions "},
+	} {
+		for _, key := range []string{"workers[0].url", "discovery.dns"} {
+			c := CreateConfig()
+			setKey(t, c, key, row.url)
+			faults, advice := Validate(c), Advise(c)
+			if len(faults) > 0 {
+				t.Errorf("Validate(%s: %s) = %v, want no fault", key, row.url, faults)
+			}
+			if row.want == "" && len(advice) == 0 {
+				continue
+			}
+			if len(advice) != 1 || row.want == "" || advice[0].Key != key || !strings.Contains(advice[0].Text, key+" = ") ||
+				!strings.Contains(advice[0].Text, row.want) || strings.Contains(advice[0].Text, "s3cret") {
+				t.Errorf("Advise(%s: %s) = %v, want %q and no secret", key, row.url, advice, row.want)
+			}
+		}
+	}
+	if got := Advise(nil); got != nil {
+		t.Errorf("Advise(nil) = %v, want nothing", got)
+	}
+	// With discovery an entry is compared with what is found.
+	c := CreateConfig()
+	c.Discovery.Service = "vllm@file"
+	c.Workers = []WorkerConfig{{URL: "http://a/v1"}}
+	if got := Advise(c); len(got) != 0 {
+		t.Errorf("Advise(an entry that tunes) = %v, want nothing", got)
 	}
 }
 
@@ -745,6 +830,15 @@ func TestValidate_hidesWhatMayBeSecretOfUnknownKeys(t *testing.T) {
 		c.Unknown = map[string]interface{}{"addr": "http://user:s3cret@a"}
 		if _, err := validate(c); err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "discovery.api."+key) {
 			t.Errorf("validate(unknown key %s) = %v, want it named without its value", key, err)
+		}
+	}
+	for _, row := range []struct{ key, value, want string }{
+		{"passwort", "12345", "..."}, {"apiKey", "12345", "..."}, {"x-api-key", "1e9", "..."}, {"clientSecret", "0", "..."},
+		{"header", "12345", "12345"}, {"addDecisionHeader", "True", "True"}, {"cacheToken", "450000", "450000"}, {"token", "abc", "..."},
+		{"Authorization", "false", "false"}, {"authorisation", "12 34", "..."}, {"password", "true", "true"},
+	} {
+		if got := Show(row.key, row.value); got != strconv.Quote(row.want) {
+			t.Errorf("Show(%s, %s) = %s, want %q", row.key, row.value, got, row.want)
 		}
 	}
 }

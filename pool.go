@@ -232,6 +232,9 @@ func (p *pool) apply(set *settings, config string) {
 	}
 	p.tree.maxNodes = set.maxNodes
 	p.tree.maxBytes = withoutHeadroom(set.maxBytes)
+	for i := range set.advice {
+		p.log.printLater(levelWarn, set.advice[i].Text, "pool", p.name)
+	}
 	p.setSource(time.Now())
 	p.models = nil
 	p.modelsTurn++

@@ -2,6 +2,7 @@ package cart
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -810,5 +811,32 @@ func TestGuard_turnsAPanicIntoALine(t *testing.T) {
 	})
 	if !done {
 		t.Errorf("guard() did not run the function")
+	}
+}
+
+// TestPool_logsAdviceOnce: what is allowed but hardly meant is logged when it comes into force, not by each reload of the same.
+func TestPool_logsAdviceOnce(t *testing.T) {
+	c := CreateConfig()
+	c.Workers = []WorkerConfig{{URL: "http://a"}}
+	p := quietPool(t, c)
+	out := &slowWriter{wait: make(chan bool)}
+	close(out.wait)
+	p.log = &logger{out: slog.New(slog.NewJSONHandler(out, nil)), least: levelInfo, alarms: limit{most: linesPerSecond}}
+	c.Workers = []WorkerConfig{{URL: "http://a/v1"}}
+	set, err := validate(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, config := range []string{"second", "second", "third"} {
+		p.apply(set, config)
+	}
+	p.log.printLater(levelWarn, "the end")
+	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(out.text(), "the end"); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log does not end: %s", out.text())
+		}
+	}
+	if n := strings.Count(out.text(), "leave out /v1 "); n != 2 || !strings.Contains(out.text(), `"pool":"`+t.Name()) {
+		t.Errorf("%d lines for two changed configurations and a reload, want 2: %s", n, out.text())
 	}
 }

@@ -169,6 +169,7 @@ func (v *validator) discovery(s *settings, c *DiscoveryConfig) {
 	if c.DNS != "" {
 		found.dns, found.lookFor = v.address("discovery.dns", c.DNS)
 		if found.dns != nil {
+			v.versioned("discovery.dns", found.dns)
 			found.lookFor = append(found.lookFor, newHeader("Host", found.dns.Host))
 			if found.dns.Scheme == "https" {
 				s.tls.ServerName = found.dns.Hostname()

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -66,6 +65,8 @@ type settings struct {
 	logLevel     string
 	logFormat    string
 	probeHeaders []header
+
+	advice []Fault // what is allowed but hardly meant
 }
 
 // worker is one validated entry of the list of workers.
@@ -113,6 +114,15 @@ func Validate(c *Config) []Fault {
 	return faults
 }
 
+// Advise tells what New takes, though hardly anybody means it.
+func Advise(c *Config) []Fault {
+	s, _ := examine(c)
+	if s == nil {
+		return nil
+	}
+	return s.advice
+}
+
 // validate turns the user's words into settings, or tells everything that is wrong with them at once.
 func validate(c *Config) (*settings, error) {
 	s, faults := examine(c)
@@ -150,12 +160,14 @@ func examine(c *Config) (*settings, []Fault) {
 	s.logDetails = v.integer("log.maxPerSecond", c.Log.MaxPerSecond, 0, 1<<20)
 	v.workers(s, c)
 	s.files = v.files
+	s.advice = v.advice
 	return s, v.faults
 }
 
 // validator reads texts and gathers what is wrong with them.
 type validator struct {
 	faults []Fault
+	advice []Fault
 	files  string  // content of the files read so far
 	known  *Config // has every key
 }
@@ -269,9 +281,26 @@ func (v *validator) workers(s *settings, c *Config) {
 		if s.source != nil {
 			s.source.overlay[id] = one
 		} else {
+			v.versioned(key+"url", base)
 			s.workers = append(s.workers, one)
 		}
 	}
+}
+
+// versioned advises against an address that ends in what each request brings along.
+func (v *validator) versioned(key string, base *url.URL) {
+	ending := "/v1"
+	for path := range routedPaths {
+		if strings.HasSuffix(base.Path, path) {
+			ending = path
+		}
+	}
+	if !strings.HasSuffix(base.Path, ending) {
+		return
+	}
+	text := key + " = " + strconv.Quote(base.String()) + ": the path of each request is appended, so that a chat goes to " + base.Path +
+		"/v1/chat/completions there; leave out " + ending + " unless that is meant"
+	v.advice = append(v.advice, Fault{Key: key, Text: text})
 }
 
 // tuned reads what an entry says of its replica; the rest is as in general.
@@ -435,119 +464,6 @@ func (v *validator) oneOf(key, value string, allowed ...string) string {
 	}
 	v.fail(key, value, "one of "+strings.Join(allowed, ", "))
 	return allowed[0]
-}
-
-// unknown refuses the keys that mapstructure found no field for, and says what may have been meant. known is the part of
-// the configuration that they stand in.
-func (v *validator) unknown(prefix string, rest map[string]interface{}, known interface{}) {
-	names := make([]string, 0, len(rest))
-	for name := range rest {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		hint := "see docs/settings.md for all there are"
-		near := nearest(name, keysOf(known))
-		if i := strings.Index(name, "."); i > 0 {
-			hint = "a dot in the list of keys is a level of nesting: write " + name[:i] + ": {" + name[i+1:] + ": ...}"
-		} else if near != "" {
-			hint = "did you mean " + prefix + near + "?"
-		}
-		value := strings.TrimSpace(fmt.Sprint(rest[name]))
-		if secretKey(name) || secretKey(near) || strings.Contains(value, "@") {
-			value = "..."
-		} else if len(value) > 80 {
-			value = value[:80] + "..."
-		}
-		text := prefix + name + " = " + strconv.Quote(value) + " is not allowed (no such key; " + hint + ")"
-		v.faults = append(v.faults, Fault{Key: prefix + name, Text: text})
-	}
-}
-
-// secretKey tells whether the value of a key may have to stay hidden.
-func secretKey(key string) bool {
-	key = strings.ToLower(key)
-	for _, word := range []string{"pass", "apikey", "api_key", "api-key", "secret", "token", "auth", "header", "credential"} {
-		if strings.Contains(key, word) {
-			return true
-		}
-	}
-	return false
-}
-
-// fullConfig returns a configuration in which every key has a value, so that its JSON has them all.
-func fullConfig() *Config {
-	c := CreateConfig()
-	headers := map[string]string{"x": "x"}
-	c.Discovery.Service = "x"
-	c.Discovery.DNS = "x"
-	c.Discovery.API.User = "x"
-	c.Discovery.API.Password = "x"
-	c.Discovery.API.PasswordFile = "x"
-	c.Discovery.API.CAFile = "x"
-	c.Workers = []WorkerConfig{{URL: "x", MaxLoad: "x", LoadPenalty: "x", CacheTokens: "x", Headers: headers, APIKeyFile: "x"}}
-	c.Proxy.RetryStatuses = []string{"x"}
-	c.Proxy.RemoteMediaURLPolicy = "x"
-	c.Health.Headers = headers
-	c.TLS.CAFile = "x"
-	c.TLS.CertFile = "x"
-	c.TLS.KeyFile = "x"
-	return c
-}
-
-// keysOf returns the names that a part of the configuration has, as written in YAML.
-func keysOf(part interface{}) []string {
-	text, err := json.Marshal(part)
-	var object map[string]json.RawMessage
-	if err != nil || json.Unmarshal(text, &object) != nil {
-		return nil
-	}
-	var keys []string
-	for key := range object {
-		keys = append(keys, key)
-	}
-	sort.Strings(keys)
-	return keys
-}
-
-// nearest returns the key that a mistyped name is closest to, or "" if none is close: at most two letters are missing,
-// extra, or wrong.
-func nearest(name string, keys []string) string {
-	best, least := "", 3
-	for _, key := range keys {
-		if d := distance(strings.ToLower(name), strings.ToLower(key)); d < least {
-			best = key
-			least = d
-		}
-	}
-	return best
-}
-
-// distance counts the letters to insert, remove or replace to turn a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		corner := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			d := corner
-			if a[i-1] != b[j-1] {
-				d++
-			}
-			corner = row[j]
-			if corner+1 < d {
-				d = corner + 1
-			}
-			if row[j-1]+1 < d {
-				d = row[j-1] + 1
-			}
-			row[j] = d
-		}
-	}
-	return row[len(b)]
 }
 
 // fail notes that key has a value other than what is allowed.
