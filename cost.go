@@ -167,7 +167,7 @@ func mix(seat uint64, place uint32) uint64 {
 
 // cost reads what tunes the policy cost, and whether the policy only watches.
 func (v *validator) cost(s *settings, c *Config) {
-	v.unknown("cost.", c.Cost.Unknown, v.known.Cost)
+	v.unknown("cost.", c.Cost.Unknown)
 	s.instances = v.integer("cost.instances", c.Cost.Instances, 1, 1000)
 	s.shadow = v.boolean("shadow", c.Shadow)
 	s.costs = s.policy == policyCost

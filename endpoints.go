@@ -146,7 +146,7 @@ type healthAnswer struct {
 
 // endpoints reads the paths of CART's own answers, which have to differ.
 func (v *validator) endpoints(s *settings, c *EndpointsConfig) {
-	v.unknown("endpoints.", c.Unknown, v.known.Endpoints)
+	v.unknown("endpoints.", c.Unknown)
 	s.healthPath = v.ownPath("endpoints.health", c.Health)
 	s.workersPath = v.ownPath("endpoints.workers", c.Workers)
 	s.metricsPath = v.ownPath("endpoints.metrics", c.Metrics)

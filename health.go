@@ -21,21 +21,21 @@ type askSettings struct {
 }
 
 func (v *validator) health(s *settings, c *HealthConfig) {
-	v.unknown("health.", c.Unknown, v.known.Health)
+	v.unknown("health.", c.Unknown)
 	s.health = healthSettings{
 		endpoint:  v.path("health.endpoint", c.Endpoint, false),
 		interval:  v.duration("health.interval", c.Interval, true),
 		timeout:   v.duration("health.timeout", c.Timeout, false),
 		failures:  v.integer("health.failureThreshold", c.FailureThreshold, 1, 1000),
 		successes: v.integer("health.successThreshold", c.SuccessThreshold, 1, 1000),
-		metrics:   v.ask("health.metrics.", &c.Metrics, v.known.Health.Metrics),
-		models:    v.ask("health.models.", &c.Models, v.known.Health.Models),
+		metrics:   v.ask("health.metrics.", &c.Metrics),
+		models:    v.ask("health.models.", &c.Models),
 	}
 	s.probeHeaders = v.headers("health.headers", c.Headers)
 }
 
-func (v *validator) ask(key string, c *AskConfig, known AskConfig) askSettings {
-	v.unknown(key, c.Unknown, known)
+func (v *validator) ask(key string, c *AskConfig) askSettings {
+	v.unknown(key, c.Unknown)
 	return askSettings{endpoint: v.path(key+"endpoint", c.Endpoint, false), interval: v.duration(key+"interval", c.Interval, true)}
 }
 

@@ -156,7 +156,7 @@ func hasHost(u *url.URL) bool {
 const shortestInterval = 100 * time.Millisecond
 
 func (v *validator) discovery(s *settings, c *DiscoveryConfig) {
-	v.unknown("discovery.", c.Unknown, v.known.Discovery)
+	v.unknown("discovery.", c.Unknown)
 	found := &source{
 		service:  strings.TrimSpace(c.Service),
 		interval: v.duration("discovery.interval", c.Interval, false),
@@ -192,7 +192,7 @@ func (v *validator) discovery(s *settings, c *DiscoveryConfig) {
 
 // api reads how Traefik's API is reached. Without a service to ask for, its settings would do nothing.
 func (v *validator) api(a *api, c *APIConfig, wanted bool) {
-	v.unknown("discovery.api.", c.Unknown, v.known.Discovery.API)
+	v.unknown("discovery.api.", c.Unknown)
 	base, credentials := v.address("discovery.api.address", c.Address)
 	a.base = base
 	if credentials != nil {

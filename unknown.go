@@ -8,9 +8,13 @@ import (
 	"strings"
 )
 
-// unknown refuses the keys that mapstructure found no field for, and says what may have been meant. known is the part of
-// the configuration that they stand in.
-func (v *validator) unknown(prefix string, rest map[string]interface{}, known interface{}) {
+// unknown refuses the keys that mapstructure found no field for, and says what may have been meant. prefix tells
+// where they stand, such as cache. or workers[0]. with its dot.
+func (v *validator) unknown(prefix string, rest map[string]interface{}) {
+	if len(rest) == 0 {
+		return
+	}
+	all := placesOf("", fullConfig(), nil)
 	names := make([]string, 0, len(rest))
 	for name := range rest {
 		names = append(names, name)
@@ -18,7 +22,7 @@ func (v *validator) unknown(prefix string, rest map[string]interface{}, known in
 	sort.Strings(names)
 	for _, name := range names {
 		value := rest[name]
-		hint, near := meant(prefix, name, value, placesOf("", v.known, nil))
+		hint, near := meant(prefix, name, value, all)
 		text := prefix + name + " = " + Show(name+" "+near, value) + " is not allowed (" + hint + ")"
 		v.faults = append(v.faults, Fault{Key: prefix + name, Text: text})
 	}
@@ -241,7 +245,9 @@ func maySecret(key, value string) bool {
 	switch {
 	case strings.EqualFold(value, "true") || strings.EqualFold(value, "false"):
 		return false
-	case strings.Contains(value, "@") || hasWord(key, "pass", "apikey", "api_key", "api-key", "secret", "credential"):
+	case strings.Contains(value, "@") && strings.Contains(value, ":"): // an address with a password
+		return true
+	case hasWord(key, "pass", "apikey", "api_key", "api-key", "secret", "credential"):
 		return true
 	}
 	return isNumber != nil && hasWord(key, "token", "auth", "header")

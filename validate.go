@@ -140,8 +140,8 @@ func examine(c *Config) (*settings, []Fault) {
 	if c == nil {
 		return nil, []Fault{{Text: "there is none"}}
 	}
-	v := &validator{known: fullConfig()}
-	v.unknown("", c.Unknown, v.known)
+	v := &validator{}
+	v.unknown("", c.Unknown)
 	s := &settings{
 		policy:    v.oneOf("policy", c.Policy, policyThreshold, policyCost, policyLeastLoad, policyRoundRobin, policyRandom),
 		logLevel:  v.oneOf("logLevel", c.LogLevel, "debug", "info", "warn", "error"),
@@ -156,7 +156,7 @@ func examine(c *Config) (*settings, []Fault) {
 	v.tls(s, &c.TLS)
 	v.endpoints(s, &c.Endpoints)
 	v.discovery(s, &c.Discovery)
-	v.unknown("log.", c.Log.Unknown, v.known.Log)
+	v.unknown("log.", c.Log.Unknown)
 	s.logDetails = v.integer("log.maxPerSecond", c.Log.MaxPerSecond, 0, 1<<20)
 	v.workers(s, c)
 	s.files = v.files
@@ -168,12 +168,11 @@ func examine(c *Config) (*settings, []Fault) {
 type validator struct {
 	faults []Fault
 	advice []Fault
-	files  string  // content of the files read so far
-	known  *Config // has every key
+	files  string // content of the files read so far
 }
 
 func (v *validator) cache(s *settings, c *CacheConfig) {
-	v.unknown("cache.", c.Unknown, v.known.Cache)
+	v.unknown("cache.", c.Unknown)
 	s.threshold = v.float("cache.threshold", c.Threshold, 0, 1)
 	s.matchAbs = v.integer("cache.matchAbsThreshold", c.MatchAbsThreshold, 0, 1<<30)
 	s.balanceAbs = v.integer("cache.balanceAbsThreshold", c.BalanceAbsThreshold, 0, 1<<20)
@@ -185,7 +184,7 @@ func (v *validator) cache(s *settings, c *CacheConfig) {
 }
 
 func (v *validator) proxy(s *settings, c *ProxyConfig) {
-	v.unknown("proxy.", c.Unknown, v.known.Proxy)
+	v.unknown("proxy.", c.Unknown)
 	s.maxRetries = v.integer("proxy.maxRetries", c.MaxRetries, 0, 100)
 	s.retryStatus = v.statuses("proxy.retryStatuses", c.RetryStatuses)
 	s.backoff = backoff{
@@ -212,7 +211,7 @@ func (v *validator) proxy(s *settings, c *ProxyConfig) {
 }
 
 func (v *validator) breaker(s *settings, c *CircuitBreakerConfig) {
-	v.unknown("circuitBreaker.", c.Unknown, v.known.CircuitBreaker)
+	v.unknown("circuitBreaker.", c.Unknown)
 	s.breaker = breakerSettings{
 		failures:  v.integer("circuitBreaker.failureThreshold", c.FailureThreshold, 1, 1000),
 		successes: v.integer("circuitBreaker.successThreshold", c.SuccessThreshold, 1, 1000),
@@ -221,7 +220,7 @@ func (v *validator) breaker(s *settings, c *CircuitBreakerConfig) {
 }
 
 func (v *validator) tls(s *settings, c *TLSConfig) {
-	v.unknown("tls.", c.Unknown, v.known.TLS)
+	v.unknown("tls.", c.Unknown)
 	s.tls = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: v.boolean("tls.insecureSkipVerify", c.InsecureSkipVerify)}
 	if c.CAFile != "" {
 		roots := x509.NewCertPool()
@@ -298,8 +297,8 @@ func (v *validator) versioned(key string, base *url.URL) {
 	if !strings.HasSuffix(base.Path, ending) {
 		return
 	}
-	text := key + " = " + strconv.Quote(base.String()) + ": the path of each request is appended, so that a chat goes to " + base.Path +
-		"/v1/chat/completions there; leave out " + ending + " unless that is meant"
+	text := key + " = " + strconv.Quote(base.String()) + ": the path of each request is appended, so that a chat goes to " +
+		base.Path + "/v1/chat/completions there; leave out " + ending + " unless that is meant"
 	v.advice = append(v.advice, Fault{Key: key, Text: text})
 }
 
@@ -307,7 +306,7 @@ func (v *validator) versioned(key string, base *url.URL) {
 func (v *validator) tuned(key string, w *WorkerConfig, general *worker) worker {
 	one := worker{maxLoad: general.maxLoad, loadPenalty: general.loadPenalty, room: general.room}
 	one.headers = append(one.headers, general.headers...)
-	v.unknown(key, w.Unknown, v.known.Workers[0])
+	v.unknown(key, w.Unknown)
 	one.headers = append(one.headers, v.headers(key+"headers", w.Headers)...)
 	if w.MaxLoad != "" {
 		one.maxLoad = v.integer(key+"maxLoad", w.MaxLoad, 1, 1<<20)
