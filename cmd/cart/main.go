@@ -15,14 +15,21 @@ import (
 // The exit statuses.
 const (
 	exitGood  = 0
-	exitFault = 1 // the command did its work and found something wrong
-	exitUsage = 2 // the command could not be made sense of
+	exitFault = 1 // the command did its work, and something has to be put right
+	exitUsage = 2 // the command could not do its work
 )
+
+// exitHelp tells of them, for all commands alike.
+const exitHelp = `Exit status: 0 all is well, 1 something has to be put right, as the lines say, 2 the command line is wrong, or a file
+cannot be read or written.`
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// errFault ends a command whose findings have been printed.
-var errFault = errors.New("faults found")
+// What ends a command that has printed why.
+var (
+	errFault  = errors.New("faults found")
+	errUnread = errors.New("files not read")
+)
 
 func run(args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
@@ -54,6 +61,8 @@ beginning of their prompt. This command works on its configuration files; it nee
 		return exitGood
 	case errors.Is(err, errFault):
 		return exitFault
+	case errors.Is(err, errUnread):
+		return exitUsage
 	}
 	fmt.Fprintf(stderr, "cart: %v\nTry '%s --help'.\n", err, cmd.CommandPath())
 	return exitUsage

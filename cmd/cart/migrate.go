@@ -37,8 +37,8 @@ dynamic/cart.yml instead, and needs no API.
 Start Traefik in the folder, with the plugin's source in plugins-local/src/github.com/cart-llm/cart below it:
 traefik --configFile=traefik.yml
 
-Exit status: 0 everything is carried over, 1 the files are written but something is left to do by hand, 2 nothing is
-written: the command line is wrong, or a file cannot be read or written.`,
+At 1 the files are written, and what is left to do by hand is told; at 2 nothing is written.
+` + exitHelp,
 		Example: `  cart migrate config.yaml                 # look first
   cart migrate config.yaml -o traefik
   cart migrate base.yaml workers.yaml -o traefik`,

@@ -29,6 +29,7 @@ type Report struct {
 	Faults []Fault
 	Notes  []string
 	Good   []string // the configurations that have no fault, with what they come to
+	Unread bool     // a file could not be read
 }
 
 // Fault is one thing that is wrong.
@@ -45,11 +46,13 @@ func Files(names []string, o Options) *Report {
 	r := &Report{Notes: found.Notes}
 	for _, m := range found.Mistakes {
 		r.Faults = append(r.Faults, Fault{m.At, m.Text})
+		r.Unread = r.Unread || m.Unread
 	}
 	for _, c := range found.Configs {
 		r.config(c, o)
 	}
-	if len(found.Configs) == 0 && len(found.Mistakes) == 0 {
+	r.traefik(found)
+	if len(found.Configs) == 0 && len(r.Faults) == 0 {
 		r.Faults = append(r.Faults, Fault{layer.Position{File: strings.Join(names, ", ")}, nothing(found, o)})
 	}
 	slices.SortStableFunc(r.Faults, func(a, b Fault) int {
@@ -69,6 +72,44 @@ func nothing(found *source.Found, o Options) string {
 			"or the plugin's settings alone)"
 	}
 	return what + ", only " + strings.Join(found.Others, ", ") + " (--plugin NAME tells what the static configuration calls the plugin)"
+}
+
+// traefik checks what else the dynamic configurations have: first whether Traefik reads the files, then what is in them.
+func (r *Report) traefik(found *source.Found) {
+	read := true
+	for _, n := range found.Dynamic {
+		read = r.dynamic(n) && read
+	}
+	if !read {
+		return // what is missing is missing for that, mostly
+	}
+	faults, hints := references(found)
+	r.Faults = append(r.Faults, faults...)
+	r.Notes = append(r.Notes, hints...)
+}
+
+// dynamic tells whether Traefik reads a file, and notes what keeps it from that.
+func (r *Report) dynamic(n *layer.Node) bool {
+	faults, hints := dynamicFile(n)
+	for _, f := range faults {
+		r.Faults = append(r.Faults, Fault{f.node.At, f.text})
+	}
+	for _, h := range hints {
+		r.Notes = append(r.Notes, h.node.At.String()+": "+h.text)
+	}
+	written, ok := n.Plain().(map[string]any)
+	if !ok || len(faults) > 0 {
+		return len(faults) == 0
+	}
+	err := traefik.TakesFile(written)
+	if err != nil && !r.hasFaultIn(n.At.File) {
+		r.Faults = append(r.Faults, Fault{layer.Position{File: n.At.File}, "Traefik does not take it: " + err.Error()})
+	}
+	return err == nil
+}
+
+func (r *Report) hasFaultIn(file string) bool {
+	return slices.ContainsFunc(r.Faults, func(f Fault) bool { return f.At.File == file })
 }
 
 func (r *Report) config(c source.Config, o Options) {
@@ -108,9 +149,28 @@ func (r *Report) config(c source.Config, o Options) {
 			fail(f.Key, f.Text)
 		}
 	}
+	for _, f := range append(cart.Advise(config), unused(c.Node, config)...) {
+		r.Notes = append(r.Notes, Fault{c.Node.Locate(f.Key), c.Name + ": " + f.Text}.String())
+	}
 	if len(r.Faults) == before {
 		r.Good = append(r.Good, c.Node.At.String()+": "+c.Name+": "+summary(config))
 	}
+}
+
+// unused finds the settings that the policy does not go by. All others count for every policy.
+func unused(n *layer.Node, c *cart.Config) []cart.Fault {
+	if strings.EqualFold(strings.TrimSpace(c.Policy), "threshold") {
+		return nil
+	}
+	var out []cart.Fault
+	for _, name := range []string{"threshold", "matchAbsThreshold", "balanceAbsThreshold", "balanceRelThreshold"} {
+		key := "cache." + name
+		if setting := n.Setting(key); !setting.Null() {
+			text := fmt.Sprintf("%s = %s: the policy %s does not use it, only threshold does", key, show(setting), c.Policy)
+			out = append(out, cart.Fault{Key: key, Text: text})
+		}
+	}
+	return out
 }
 
 // summary says what a good configuration comes to.

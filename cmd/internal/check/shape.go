@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cart-llm/cart"
 	"github.com/cart-llm/cart/cmd/internal/layer"
@@ -69,10 +70,18 @@ func (s *shaper) structure(n *layer.Node, t reflect.Type, key string) {
 	if len(elements) == 0 && s.file && key != "" {
 		s.emptyMap(n, key)
 	}
+	seen := map[string]string{}
 	for _, name := range n.Keys() {
-		if field, ok := fieldOf(t, name); ok {
-			s.value(elements[name], field.Type, join(key, field.Tag.Get("json")))
+		field, ok := fieldOf(t, name)
+		if !ok || elements[name].Null() {
+			continue
 		}
+		if first := seen[field.Name]; first != "" {
+			s.fail(elements[name], join(key, name), "one spelling of the key: "+join(key, first)+" is the same")
+			continue
+		}
+		seen[field.Name] = name
+		s.value(elements[name], field.Type, join(key, field.Tag.Get("json")))
 	}
 }
 
@@ -171,13 +180,25 @@ func join(key, name string) string {
 // show returns a value for a message. What is in a map may be secret, so only its keys are told.
 func show(n *layer.Node) string {
 	if _, ok := n.Map(); ok {
-		if keys := n.Keys(); len(keys) > 0 {
-			return "a map with " + strings.Join(keys, ", ")
+		keys := n.Keys()
+		switch {
+		case len(keys) == 0:
+			return "{}"
+		case !hasElements(n):
+			return "a map with nothing in it"
+		case len(keys) > 8:
+			return fmt.Sprintf("a map with %s and %d more", strings.Join(keys[:6], ", "), len(keys)-6)
 		}
-		return "{}"
+		return "a map with " + strings.Join(keys, ", ")
 	}
 	if list, ok := n.List(); ok {
 		return fmt.Sprintf("a list of %d", len(list))
+	}
+	if n.Null() {
+		return "nothing"
+	}
+	if date, ok := n.Plain().(time.Time); ok {
+		return date.Format(time.RFC3339)
 	}
 	text, err := json.Marshal(n.Scalar())
 	if err != nil {

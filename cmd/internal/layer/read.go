@@ -23,8 +23,9 @@ const Stdin = "-"
 
 // Mistake is what keeps a file from being read.
 type Mistake struct {
-	At   Position
-	Text string
+	At     Position
+	Text   string
+	Unread bool // the file could not even be read
 }
 
 // Error makes a Mistake an error.
@@ -35,7 +36,7 @@ func (m *Mistake) Error() string { return m.At.String() + ": " + m.Text }
 func Read(name string, templated func(documents []*Node) bool) ([]*Node, []*Mistake) {
 	content, err := readAll(name)
 	if err != nil {
-		return nil, []*Mistake{{Position{File: name}, cause(err)}}
+		return nil, []*Mistake{{Position{File: name}, cause(err), true}}
 	}
 	documents, mistakes := parse(name, content)
 	if !bytes.Contains(content, []byte("{{")) || (len(mistakes) == 0 && !templated(documents)) {
@@ -97,7 +98,8 @@ func parse(name string, content []byte) ([]*Node, []*Mistake) {
 	case ext == ".yml", ext == ".yaml", ext == ".json", name == Stdin:
 		return parseYAML(name, content)
 	default:
-		return nil, []*Mistake{{Position{File: name}, fmt.Sprintf("the ending %q is not allowed (want .yml, .yaml, .toml or .json)", ext)}}
+		text := fmt.Sprintf("the ending %q is not allowed (want .yml, .yaml, .toml or .json)", ext)
+		return nil, []*Mistake{{At: Position{File: name}, Text: text}}
 	}
 }
 
@@ -125,7 +127,7 @@ func parseYAML(name string, content []byte) ([]*Node, []*Mistake) {
 		addYAML(lines, &document, nil)
 		n := Build(value, name, lines.line)
 		if _, ok := n.Map(); !ok {
-			return nil, []*Mistake{{n.At, "a map has to be at the top of the file"}}
+			return nil, []*Mistake{{At: n.At, Text: "a map has to be at the top of the file"}}
 		}
 		documents = append(documents, n)
 	}
@@ -221,7 +223,7 @@ func mistakeOf(name string, err error) *Mistake {
 	var failed toml.ParseError
 	if errors.As(err, &failed) {
 		text := strings.TrimPrefix(failed.Error(), fmt.Sprintf("toml: line %d", failed.Position.Line))
-		return &Mistake{Position{name, failed.Position.Line}, "not TOML: " + strings.TrimLeft(text, ": ")}
+		return &Mistake{At: Position{name, failed.Position.Line}, Text: "not TOML: " + strings.TrimLeft(text, ": ")}
 	}
 	text, isYAML := strings.CutPrefix(err.Error(), "yaml: ")
 	at := Position{File: name}
@@ -232,5 +234,5 @@ func mistakeOf(name string, err error) *Mistake {
 	if isYAML {
 		text = "not YAML: " + text
 	}
-	return &Mistake{at, text}
+	return &Mistake{At: at, Text: text}
 }

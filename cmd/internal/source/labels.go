@@ -44,7 +44,7 @@ func isLabelFile(name string) bool {
 func (s *search) labelFile(name string) {
 	content, err := os.ReadFile(name)
 	if err != nil {
-		s.mistake(layer.Position{File: name}, "%v", err)
+		s.found.Mistakes = append(s.found.Mistakes, &layer.Mistake{At: layer.Position{File: name}, Text: err.Error(), Unread: true})
 		return
 	}
 	var labels []label

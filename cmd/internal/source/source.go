@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/cart-llm/cart"
 	"github.com/cart-llm/cart/cmd/internal/layer"
 	"github.com/cart-llm/cart/cmd/internal/traefik"
 )
@@ -58,6 +59,7 @@ type Options struct {
 // Found is what is in the files.
 type Found struct {
 	Configs  []Config
+	Dynamic  []*layer.Node // Traefik's dynamic configurations, each as its file has it
 	Mistakes []*layer.Mistake
 	Notes    []string // what is not wrong but good to know
 	Others   []string // middlewares that are not CART's
@@ -124,6 +126,12 @@ func (s *search) document(file string, n *layer.Node) {
 	case isRust(n):
 		s.mistake(n.At, "this is a configuration of the Rust cache-aware-router: `cart migrate` turns it into Traefik's")
 	default:
+		for _, key := range n.Keys() {
+			if cart.Nearest(key, []string{"http"}) != "" {
+				s.mistake(n.Get(key).At, "%s is not allowed (no such key; did you mean http?)", key)
+				return
+			}
+		}
 		s.bare = layer.Merge(s.bare, n)
 	}
 }
@@ -186,6 +194,7 @@ func (s *search) static(n *layer.Node) {
 }
 
 func (s *search) addDynamic(file string, n *layer.Node) {
+	s.found.Dynamic = append(s.found.Dynamic, n)
 	s.dynamic = layer.Merge(s.dynamic, n)
 	if s.definers == nil {
 		s.definers = map[string][]string{}
