@@ -30,7 +30,7 @@ type mock struct {
 	probes   []*exchange
 	conns    map[net.Conn]bool
 	closed   bool
-	free     func() error // gives up the port while closed
+	free     func() error // gives up the port, which is held while closed
 	live     int          // exchanges under way, probes left out
 	peak     int
 	accepted int
@@ -98,10 +98,7 @@ func startMock(t testing.TB) *mock {
 	}
 	m := &mock{ln: ln, addr: ln.Addr().String(), conns: map[net.Conn]bool{}}
 	go m.accept(ln)
-	t.Cleanup(func() {
-		m.stop()
-		m.release()
-	})
+	t.Cleanup(m.stop)
 	return m
 }
 
@@ -126,8 +123,8 @@ func (m *mock) accept(ln net.Listener) {
 	}
 }
 
-// stop closes the port and all connections. The port stays this mock's: tests run side by side, and another's mock that
-// got it would answer for this one.
+// stop closes the port and all connections. The port stays this mock's, to the end of all tests: they run side by side, and
+// another's mock that got it would answer for this one. After its test a pool that is not gone yet may still probe it.
 func (m *mock) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,20 +144,15 @@ func (m *mock) stop() {
 	}
 }
 
-// release gives up the port that stop has kept.
-func (m *mock) release() {
+// restart opens the port again.
+func (m *mock) restart(t testing.TB) {
+	t.Helper()
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.free != nil {
 		_ = m.free()
 		m.free = nil
 	}
-}
-
-// restart opens the port again.
-func (m *mock) restart(t testing.TB) {
-	t.Helper()
-	m.release()
+	m.mu.Unlock()
 	for i := 0; ; i++ {
 		ln, err := net.Listen("tcp", m.addr)
 		if err == nil {

@@ -32,6 +32,7 @@ type inProcess struct {
 	mu     sync.Mutex
 	cancel context.CancelFunc
 	errs   map[string]error
+	pools  map[string]bool // names of all middlewares so far
 }
 
 // route is a router that could be built.
@@ -48,6 +49,7 @@ var started atomic.Int64
 func startInProcess(t testing.TB, l loader) *inProcess {
 	t.Helper()
 	e := &inProcess{loader: l, logged: stdout.log.len(), suffix: fmt.Sprintf("-%d@file", started.Add(1)), cancel: func() {}}
+	e.pools = map[string]bool{}
 	e.routes.Store(&[]route{})
 	e.plain = httptest.NewUnstartedServer(http.HandlerFunc(e.serve))
 	e.plain.Config.ErrorLog = log.New(&e.log, "", 0)
@@ -66,9 +68,21 @@ func startInProcess(t testing.TB, l loader) *inProcess {
 			s.CloseClientConnections()
 			s.Close()
 		}
-		e.cancel()
+		e.empty()
 	})
 	return e
+}
+
+// empty takes the replicas from all pools and ends them. In a process a pool outlasts its last handler by 10 s, and would go on
+// probing addresses that another test's server may get by then, which would count its probes.
+func (e *inProcess) empty() {
+	none := Setup{Middlewares: map[string]Config{}, Routers: map[string]Router{}}
+	for name := range e.pools {
+		none.Middlewares[name] = Config{"workers": []any{}, "logLevel": "error"}
+		none.Routers[name] = Router{Middleware: name}
+	}
+	_ = e.Reload(none) // it never fails: what it built is asked for by MiddlewareError
+	e.cancel()
 }
 
 func (e *inProcess) URL() string             { return e.plain.URL }
@@ -95,6 +109,7 @@ func (e *inProcess) Reload(s Setup) error {
 	e.errs = map[string]error{}
 	var routes []route
 	for name, router := range s.Routers {
+		e.pools[router.Middleware] = true
 		handler, err := e.buildRouter(ctx, s, router)
 		if err != nil {
 			e.errs[router.Middleware] = err

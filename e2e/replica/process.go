@@ -76,6 +76,9 @@ func (p *process) close() error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = p.server.Close()
 	}
+	if errors.Is(err, net.ErrClosed) {
+		err = nil // stopListening was before
+	}
 	for _, c := range p.open() {
 		_ = c.Close() // upgraded connections are not the server's any more
 	}

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	ports "github.com/cart-llm/cart/e2e/process"
 )
 
 // Replica is a simulated server at one address, which it keeps for life. Kill, Close and Restart end and begin processes
@@ -27,8 +29,9 @@ type Replica struct {
 	control *http.Server // nil without Options.Control
 
 	mu      sync.Mutex
-	addr    string   // as bound the first time
-	process *process // nil while the replica is down
+	addr    string       // as bound the first time
+	free    func() error // gives the port back that is held while nobody listens; nil = it is not
+	process *process     // nil while the replica is down
 	ctlAddr string
 }
 
@@ -79,18 +82,40 @@ func (r *Replica) Close() error {
 	if p == nil {
 		return nil
 	}
+	p.stopListening()
+	r.hold()
 	return p.close()
 }
 
 // Kill ends the replica's process as kill -9 does: the port is closed and every connection is reset. The control
 // listener stays.
+//
+// The port stays the replica's for the life of this process, as it does after Close: whoever got it by chance would answer
+// for this one, or be asked by those who still look for it.
 func (r *Replica) Kill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.process != nil {
 		r.process.kill()
 		r.process = nil
+		r.hold()
 	}
+}
+
+// hold keeps the port from others while nobody listens. The caller holds the lock.
+func (r *Replica) hold() {
+	if free, err := ports.HoldPort(r.addr); err == nil && r.free == nil {
+		r.free = free
+	} // otherwise it is no IPv4 address, or another was faster, which listen will tell
+}
+
+// listen takes up the port. The caller holds the lock.
+func (r *Replica) listen() (net.Listener, error) {
+	if r.free != nil {
+		_ = r.free()
+		r.free = nil
+	}
+	return listen(r.addr)
 }
 
 // Restart begins a new process at the same address, with an empty cache. It is an error if one is running.
@@ -100,7 +125,7 @@ func (r *Replica) Restart() error {
 	if r.process != nil {
 		return errors.New("replica: already running")
 	}
-	ln, err := listen(r.addr)
+	ln, err := r.listen()
 	if err != nil {
 		return err
 	}
@@ -108,6 +133,7 @@ func (r *Replica) Restart() error {
 	r.process = newProcess(r, ln)
 	if r.faults.refusing() {
 		r.process.stopListening()
+		r.hold()
 	}
 	return nil
 }
@@ -129,8 +155,9 @@ func (r *Replica) refuse(on bool) error {
 	case r.process == nil:
 	case on:
 		r.process.stopListening()
+		r.hold()
 	default:
-		ln, err := listen(r.addr)
+		ln, err := r.listen()
 		if err != nil {
 			return err
 		}
