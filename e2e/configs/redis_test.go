@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cart-llm/cart/e2e/process"
 	"github.com/cart-llm/cart/e2e/traefik"
 )
 
@@ -50,6 +51,11 @@ func startRedis(t *testing.T, server string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	free, err := process.HoldPort(address) // until Redis has it, which asks for this very one
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = free() })
 	cmd := exec.Command(server, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", t.TempDir())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/cart-llm/cart/e2e/engine"
+	"github.com/cart-llm/cart/e2e/process"
 	"github.com/cart-llm/cart/e2e/traefik"
 )
 
@@ -175,7 +176,7 @@ func (p *provided) seeRemoved() {
 }
 
 func (p *provided) seeDrained() {
-	time.Sleep(50 * time.Millisecond) // what was dispatched before may still arrive
+	p.waitArrived(p.goes.URL, 1)
 	before := p.goes.requests.Load()
 	for range 5 {
 		p.chat(p.moved)
@@ -330,6 +331,11 @@ func startRedis(t *testing.T) *redisSource {
 	s := &redisSource{address: l.Addr().String()}
 	_, s.port, _ = net.SplitHostPort(s.address)
 	l.Close()
+	free, err := process.HoldPort(s.address) // until Redis has it, which asks for this very one
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = free() })
 	cmd := exec.Command(binary, "--port", s.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
