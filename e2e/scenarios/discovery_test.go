@@ -92,7 +92,7 @@ func TestDiscoveryFollowsTheSource(t *testing.T) {
 		api.set(stays, comes)
 		r.waitUsed(tickers[comes])
 		r.waitListed(stays, comes)
-		time.Sleep(50 * time.Millisecond) // what was dispatched before may still arrive
+		r.waitArrived(goes, 1)
 		before := tickers[goes].requests.Load()
 		for range 5 {
 			r.chat(moved)

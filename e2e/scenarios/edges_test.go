@@ -82,7 +82,8 @@ func TestTimeouts(t *testing.T) {
 			t.Errorf("a stream that falls silent = %d, %v after %v, want 200 and broken off after 300 ms", a.status, a.err, took)
 		}
 
-		set(replica.Fault{Kind: replica.Slow, Delay: 500 * time.Millisecond}, nil)
+		// A silence that is meant, and none that a slow machine makes.
+		set(replica.Fault{Kind: replica.Slow, Delay: 1500 * time.Millisecond}, engine.Config{"streamIdleTimeout": "1s"})
 		if a := r.post("/v1/chat/completions", newChat("long").stream().tokens(20).body()); a.err != nil || !strings.Contains(string(a.body), "[DONE]") {
 			t.Errorf("a stream of a second that starts late = %d, %v after %d bytes, want it whole", a.status, a.err, len(a.body))
 		}

@@ -23,13 +23,31 @@ func TestHealthLoop(t *testing.T) {
 			"redirect": {Kind: replica.Status, Path: "/health", Status: 302, Headers: map[string]string{"Location": r.replicas[1].URL() + "/health"}},
 			"hang":     {Kind: replica.HangHealth},
 		} {
+			before := len(exchanges(sick, "/health"))
 			if err := sick.SetFault(fault); err != nil {
 				t.Fatal(err)
 			}
-			before := len(exchanges(sick, "/health"))
-			r.waitHealthy(sick, false)
-			if probes := len(exchanges(sick, "/health")) - before; probes < 3 || probes > 4 {
-				t.Errorf("probes with %s until the replica was down = %d, want 3", what, probes)
+			missed := func() (n int) { // those that have begun
+				for _, x := range exchanges(sick, "/health")[before:] {
+					if x.Status != http.StatusOK {
+						n++
+					}
+				}
+				return n
+			}
+			eventually(t, 10*time.Second, func() error {
+				n := missed() // before the state: the next probe begins when CART has taken in the one before
+				w, _ := r.state().worker(sick.URL())
+				switch {
+				case !w.Healthy:
+					return nil
+				case n > 3:
+					t.Fatalf("%d probes with %s and the replica is not down, want 3", n, what)
+				}
+				return fmt.Errorf("with %d probes with %s the replica is not down", n, what)
+			})
+			if n := missed(); n < 3 {
+				t.Errorf("probes with %s until the replica was down = %d, want 3", what, n)
 			}
 			if w, _ := r.state().worker(sick.URL()); w.Why == "" {
 				t.Errorf("why in /workers of a replica down by %s is empty", what)
@@ -53,9 +71,12 @@ func TestHealthLoop(t *testing.T) {
 func TestHealthLoop_threeMisses(t *testing.T) {
 	t.Parallel() // it mostly waits
 	engine.Each(t, func(t *testing.T, kind engine.Kind) {
-		r := start(t, kind, pool{size: 1, config: engine.Config{"health": engine.Config{"interval": "200ms"}}})
+		r := start(t, kind, pool{size: 1, config: engine.Config{"health": engine.Config{"interval": "200ms", "timeout": "10s"}}})
 		one := r.replicas[0]
-		if err := one.SetFault(replica.Fault{Kind: replica.Status, Path: "/health", Status: 500, Count: 3}); err != nil {
+		if err := one.SetFault(
+			replica.Fault{Kind: replica.Status, Path: "/health", Status: 500, Count: 3},
+			replica.Fault{Kind: replica.Slow, Path: "/health", Delay: 2 * time.Second, Count: 1}, // good, and time to look before it
+		); err != nil {
 			t.Fatal(err)
 		}
 		r.waitHealthy(one, false)
@@ -88,7 +109,7 @@ func TestHealthLoop_twoMisses(t *testing.T) {
 // waitHealthy waits until /workers shows a replica as up or down.
 func (r *rig) waitHealthy(one *replica.Replica, want bool) {
 	r.t.Helper()
-	r.waitState(3*time.Second, func(s poolState) error {
+	r.waitState(10*time.Second, func(s poolState) error {
 		if w, _ := s.worker(one.URL()); w.Healthy != want {
 			return fmt.Errorf("healthy of %s in /workers = %v, want %v", w.URL, w.Healthy, want)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,22 +126,28 @@ func TestBreaker(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := 0
+		var asked time.Time
 		ask := func() {
 			n++
+			asked = time.Now()
 			r.chat(newChat(fmt.Sprintf("breaker %d", n)))
 		}
 		r.askUntil(ask, bad, "open", 2*time.Second)
-		opened := time.Now()
+		opened := asked // or a little later
 		if got := len(generations(bad)); got != 3 {
 			t.Errorf("attempts until the breaker opened = %d, want 3", got)
 		}
 
 		// While it is open, and for one probe after each timeout, at most that many attempts reach the bad replica.
-		for time.Since(opened) < openFor*3/2 {
+		eventually(t, 10*time.Second, func() error {
 			ask()
-		}
-		probes := int(time.Since(opened) / openFor) // 1, unless the machine was held up
-		if got := len(generations(bad)) - 3; got < 1 || got > probes {
+			if time.Since(opened) < openFor*3/2 || len(generations(bad)) == 3 {
+				return fmt.Errorf("no probe %v after the breaker opened", time.Since(opened))
+			}
+			return nil
+		})
+		got := len(generations(bad)) - 3
+		if probes := int(time.Since(opened) / openFor); got > probes { // 1, unless the machine was held up
 			t.Errorf("attempts in one and a half timeouts of an open breaker = %d, want 1 failed probe", got)
 		}
 		if w, _ := r.state().worker(bad.URL()); w.Breaker != "open" {
@@ -174,12 +181,13 @@ func TestBreaker_oneProbe(t *testing.T) {
 			r.chat(newChat(fmt.Sprintf("probe %d", n)))
 		}
 		r.askUntil(ask, bad, "open", 2*time.Second)
-		if err := bad.SetFault(replica.Fault{Kind: replica.Slow, Delay: time.Second}); err != nil {
+		if err := bad.SetFault(replica.Fault{Kind: replica.Hang}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond)
 		before := len(generations(bad))
 		var group sync.WaitGroup
+		var answered atomic.Int32
 		for i := 0; i < 20; i++ {
 			group.Add(1)
 			go func() {
@@ -187,13 +195,21 @@ func TestBreaker_oneProbe(t *testing.T) {
 				if a := r.post("/v1/chat/completions", newChat(fmt.Sprintf("beside the probe %d", i)).body()); a.status != 200 {
 					t.Errorf("POST beside the probe = %d %s, %v, want 200", a.status, a.body, a.err)
 				}
+				answered.Add(1)
 			}()
 		}
-		group.Wait()
-		// The probe lasts a second; whoever has had his answer from the other replica by then does not ask again.
+		// The probe lasts until the others have their answers.
+		eventually(t, 20*time.Second, func() error {
+			if n := answered.Load(); n < 19 {
+				return fmt.Errorf("%d of 20 requests are answered, %d are at the replica that is probed, want 19 and 1", n, len(generations(bad))-before)
+			}
+			return nil
+		})
 		if got := len(generations(bad)) - before; got != 1 {
 			t.Errorf("requests at the replica that is probed = %d of 20, want 1", got)
 		}
+		bad.Kill()
+		group.Wait()
 	})
 }
 

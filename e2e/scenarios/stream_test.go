@@ -58,6 +58,7 @@ func TestStreamFlushes(t *testing.T) {
 		r := start(t, kind, pool{size: 2, options: replica.Options{PrefillRate: 2000, DecodeRate: 20}})
 		protocols(t, func(t *testing.T, h2 bool) {
 			c := newChat("stream of " + t.Name()).stream().tokens(10)
+			heldUp := watchPauses()
 			resp, err := r.send(context.Background(), request{method: "POST", path: "/v1/chat/completions", body: c.body(), h2: h2})
 			if err != nil {
 				t.Fatal(err)
@@ -71,20 +72,44 @@ func TestStreamFlushes(t *testing.T) {
 			if err != nil || len(events) != 13 { // role, 10 tokens, finish, [DONE]
 				t.Fatalf("the stream had %d events and ended with %v, want 13 and nil", len(events), err)
 			}
-			if got := events[0].sent.Sub(headers); got < 0 {
+			paused := heldUp() // of which nothing here is to be blamed
+			if got := events[0].sent.Sub(headers); got < -paused {
 				t.Errorf("the headers came %v after the first event was written, want before: prefill takes 250 ms", -got)
 			}
 			for i, e := range events[:12] {
-				if late := e.at.Sub(e.sent); late > 200*time.Millisecond {
+				if late := e.at.Sub(e.sent); late > 200*time.Millisecond+paused {
 					t.Errorf("event %d came %v after it was written, want at most 200 ms", i, late)
 				}
 			}
-			if took := events[12].at.Sub(events[0].at); took < 400*time.Millisecond {
+			if took := events[12].at.Sub(events[0].at); took < 400*time.Millisecond-paused {
 				t.Errorf("the events came within %v, want them spread over half a second", took)
 			}
 		})
 		r.waitIdle()
 	})
+}
+
+// watchPauses returns a function that ends the watch and tells the longest time since for which this process did not run.
+func watchPauses() (most func() time.Duration) {
+	const every = 5 * time.Millisecond
+	end, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var most time.Duration
+		for {
+			began := time.Now()
+			select {
+			case <-end:
+				longest <- most
+				return
+			case <-time.After(every):
+				most = max(most, time.Since(began)-every)
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(end)
+		return <-longest
+	}
 }
 
 // TestMidStreamCut: a stream that breaks at the replica breaks at the client after exactly the bytes before, and nothing
