@@ -50,7 +50,8 @@ func sharedPrefixes(t *testing.T, s *stage) {
 	r := s.start(t, 2, nil)
 	type ask struct{ prompt, question int }
 	var asks []ask
-	for p := 0; p < 40; p++ {
+	const prompts = 100 // of 40, one run in 1,500 would leave one replica less than a quarter by chance; of these one in 3 million
+	for p := 0; p < prompts; p++ {
 		for q := 0; q < 5; q++ {
 			asks = append(asks, ask{p, q})
 		}
@@ -68,8 +69,8 @@ func sharedPrefixes(t *testing.T, s *stage) {
 		}
 	}
 	for _, m := range r.mocks {
-		if owned[m.url()] < 10 {
-			t.Errorf("%s owns %d of 40 prompts, want at least 10", m.url(), owned[m.url()])
+		if owned[m.url()] < prompts/4 {
+			t.Errorf("%s owns %d of %d prompts, want at least a quarter", m.url(), owned[m.url()], prompts)
 		}
 	}
 	r.settled()
@@ -484,7 +485,8 @@ func treeCap(t *testing.T, s *stage) {
 // E12: Node split inside a multi-byte character or escape.
 func splitCharactersInTree(t *testing.T, s *stage) {
 	pairs := int(scaled(10_000, 320))
-	r := s.start(t, 2, engine.Config{"cache": engine.Config{"balanceAbsThreshold": 8}, "maxLoad": 1000})
+	// The threshold is above what the 16 clients below can make of load: a repeat is to be a hit.
+	r := s.start(t, 2, engine.Config{"cache": engine.Config{"balanceAbsThreshold": 32}, "maxLoad": 1000})
 	// Texts of a pair share all but the last byte of a character.
 	ends := [][2]string{
 		{"日", "旦"}, {"😀", "😁"}, {"é", "è"}, {"°", "×"}, {"\U0001F600", "\u65e5"}, {"e\u0301", "e\u0302"},

@@ -87,12 +87,14 @@ func removedWhileBusy(t *testing.T, s *stage) {
 	gone := r.mocks[0]
 	r.favour(gone)
 	left := scaled(5*time.Second, time.Second)
+	seen := newGate(t) // opens when the loads of the running streams have been looked at
 	r.all(func(x *exchange) {
 		if !strings.Contains(string(x.received()), `"stream":true`) {
 			x.json(200, `{"ok":true}`)
 			return
 		}
 		x.events()
+		x.until(seen.open)
 		for i := 0; i < 50 && x.wait(left/50); i++ {
 			x.chunk(fmt.Sprintf("data: {\"n\":%d}\n\n", i))
 		}
@@ -103,6 +105,7 @@ func removedWhileBusy(t *testing.T, s *stage) {
 	if n := r.state().of(gone).Load; n != 10 {
 		t.Fatalf("load of the replica to remove = %d, want 10", n)
 	}
+	seen.release()
 	running := gone.requests()
 	r.with(engine.Config{"workers": workersOf(r.mocks[1:]...)})
 	for i := 0; i < 50; i++ {
@@ -137,7 +140,9 @@ func removedWhileBusy(t *testing.T, s *stage) {
 // F05: One missed probe does not eject; recovery needs several good ones.
 func missedProbes(t *testing.T, s *stage) {
 	t.Parallel()
-	interval, timeout, slow := scaled(time.Second, 400*time.Millisecond), scaled(500*time.Millisecond, 200*time.Millisecond), scaled(800*time.Millisecond, 320*time.Millisecond)
+	// The timeout is what a probe may take on a slow machine without being missed.
+	interval, timeout, slow := scaled(time.Second, 600*time.Millisecond), scaled(500*time.Millisecond, 500*time.Millisecond), scaled(800*time.Millisecond, 550*time.Millisecond)
+	const tick = 100 * time.Millisecond // CART looks that often whether a probe is due
 	r := s.start(t, 2, engine.Config{"health": engine.Config{
 		"interval": interval.String(), "timeout": timeout.String(), "failureThreshold": 3, "successThreshold": 2,
 	}})
@@ -145,7 +150,10 @@ func missedProbes(t *testing.T, s *stage) {
 	good := func(x *exchange) { x.json(200, `{}`) }
 	var misses, left, passes atomic.Int32 // probes to miss, and what has been seen since
 	probe := func(x *exchange) {
-		if left.Add(-1) >= 0 {
+		if n := left.Add(-1); n >= 0 {
+			if n == 0 {
+				passes.Store(0) // those after the last one to miss are counted
+			}
 			x.wait(slow)
 			x.raw("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 			misses.Add(1)
@@ -185,7 +193,7 @@ func missedProbes(t *testing.T, s *stage) {
 	secondProbes, began := len(second.probed()), time.Now()
 	miss(3)
 	left.Store(0)
-	if n, want := len(second.probed())-secondProbes, int(time.Since(began)/interval)-1; n < want {
+	if n, want := len(second.probed())-secondProbes, int(time.Since(began)/(interval+tick))-1; n < want {
 		t.Errorf("%d probes of the other replica in %v, want %d: the slow one must not delay it", n, time.Since(began), want)
 	}
 	out := func(m *mock) func(st workersState) error {
@@ -196,7 +204,6 @@ func missedProbes(t *testing.T, s *stage) {
 			return nil
 		}
 	}
-	passes.Store(0)
 	r.waitState(slack*timeout, out(first))
 	r.waitState(slack*4*interval, func(st workersState) error {
 		n := passes.Load() // read after the state: a replica that is up has had at least that many good ones
@@ -608,7 +615,7 @@ func shortOutage(t *testing.T, s *stage) {
 // F14: Replica says healthy but never answers.
 func deafReplica(t *testing.T, s *stage) {
 	t.Parallel()
-	wait := scaled(time.Second, 300*time.Millisecond)
+	const wait = time.Second // which a replica that is well does not take on a slow machine
 	coolDown := scaled(10*time.Second, 3*time.Second)
 	r := s.start(t, 2, engine.Config{
 		"proxy":          engine.Config{"firstByteTimeout": wait.String()},
@@ -637,7 +644,7 @@ func deafReplica(t *testing.T, s *stage) {
 	}
 	r.forget()
 	for i := 0; i < 5; i++ {
-		if _, took := timed(); took > 10*wait {
+		if _, took := timed(); took > 3*wait {
 			t.Errorf("with the breaker open a request took %v, want no wait", took)
 		}
 	}
@@ -671,6 +678,14 @@ func requestsOwnFault(t *testing.T, s *stage) {
 	stop := make(chan struct{})
 	var beside sync.WaitGroup
 	var good atomic.Int32
+	attempts := func(name string) (n int) {
+		for _, x := range r.hits() {
+			if label(x) == name {
+				n++
+			}
+		}
+		return n
+	}
 	beside.Add(2)
 	go func() {
 		defer beside.Done()
@@ -697,13 +712,13 @@ func requestsOwnFault(t *testing.T, s *stage) {
 		}
 	}()
 	for i := 0; i < 30; i++ {
-		before := len(r.hits())
-		a := r.do(ask(fmt.Sprint("TOO_LONG ", i)))
+		name := fmt.Sprint("TOO_LONG ", i)
+		a := r.do(ask(name))
 		if a.err != nil || a.status != 500 || string(a.body) != engineError {
 			t.Errorf("bad request %d got %v, want the engine's 500", i, &a)
 		}
-		if n := len(r.hits()) - before; n > 3+8 {
-			t.Errorf("bad request %d: %d requests reached the replicas, want its 3 and some good ones", i, n)
+		if n := attempts(name); n < 1 || n > 3 {
+			t.Errorf("bad request %d reached the replicas %d times, want 1 to 3", i, n)
 		}
 		time.Sleep(gap)
 	}
