@@ -128,7 +128,7 @@ func TestWatchedBody_givesUpWhenNothingComes(t *testing.T) {
 
 func TestWatchedBody_isNotGivenUpWhileNobodyReads(t *testing.T) {
 	gaveUp := make(chan bool, 1)
-	body := newWatchedBody(io.NopCloser(bytes.NewReader([]byte("ab"))), 30*time.Millisecond, func() { gaveUp <- true })
+	body := newWatchedBody(io.NopCloser(bytes.NewReader([]byte("ab"))), 200*time.Millisecond, func() { gaveUp <- true })
 	one := make([]byte, 1)
 	if n, err := body.Read(one); n != 1 || err != nil {
 		t.Fatalf("Read() = %d, %v, want 1 byte", n, err)
@@ -137,7 +137,7 @@ func TestWatchedBody_isNotGivenUpWhileNobodyReads(t *testing.T) {
 	select {
 	case <-gaveUp:
 		t.Error("the body was given up between two reads")
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(500 * time.Millisecond):
 	}
 	if n, err := body.Read(one); n != 1 || err != nil || one[0] != 'b' {
 		t.Errorf("Read() after a pause = %d, %v, want the next byte", n, err)

@@ -191,7 +191,7 @@ func TestLogDecision_tellsWhyAndWhichRequest(t *testing.T) {
 			req.Header.Set("x-request-id", id)
 			req.Header.Set("traceparent", trace)
 		}
-		p.log.details.second = time.Now().Unix() // the second may have changed
+		p.log.details.second = time.Now().Unix() + 1 // whether or not the second changes now, it is the same one
 		ex.req = req
 		logDecision(ex)
 	}

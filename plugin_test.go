@@ -89,7 +89,7 @@ func TestServe_ownTimeLimitIsNotTheReplicasFault(t *testing.T) {
 	t.Cleanup(s.Close)
 	c := CreateConfig()
 	c.Workers = []WorkerConfig{{URL: s.URL}}
-	c.Proxy.RequestTimeout = "100ms"
+	c.Proxy.RequestTimeout = "500ms" // in which the stream has begun on a slow machine too
 	c.Health.Interval = "0"
 	c.Health.Metrics.Interval = "0"
 	c.Health.Models.Interval = "0"

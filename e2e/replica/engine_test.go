@@ -2,6 +2,8 @@ package replica
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -21,24 +23,46 @@ func firstToken(t *testing.T, r *Replica, body string) (first, end time.Duration
 	return first, time.Since(sent)
 }
 
-func near(t *testing.T, what string, got, want time.Duration) {
+// near fails the test when something is sooner than it can be, and returns an error when it is much later.
+func near(t *testing.T, what string, got, want time.Duration) error {
 	t.Helper()
-	if got < want-5*time.Millisecond || got > want+150*time.Millisecond {
+	if got < want-5*time.Millisecond {
 		t.Errorf("%s = %v, want about %v", what, got, want)
 	}
+	if got > want+150*time.Millisecond {
+		return fmt.Errorf("%s = %v, want about %v", what, got, want)
+	}
+	return nil
+}
+
+// inTime fails the test when what f measures is late five times in a row, for the machine may be busy with other things.
+func inTime(t *testing.T, f func() error) {
+	t.Helper()
+	var err error
+	for range 5 {
+		if err = f(); err == nil {
+			return
+		}
+	}
+	t.Error(err)
 }
 
 func TestEngine_prefillTakesUncachedTokensOnly(t *testing.T) {
-	r := start(t, Options{PrefillRate: 4000, DecodeRate: 100})
-	body := `{"stream":true,"max_tokens":11,"prompt":"` + strings.Repeat("x", 6404) + `"}` // 1,601 tokens
-	first, end := firstToken(t, r, body)
-	near(t, "cold first token", first, 400*time.Millisecond)
-	near(t, "10 more tokens", end-first, 100*time.Millisecond)
-	first, _ = firstToken(t, r, body)
-	near(t, "warm first token", first, 0)
+	inTime(t, func() error {
+		r := start(t, Options{PrefillRate: 4000, DecodeRate: 100})
+		body := `{"stream":true,"max_tokens":11,"prompt":"` + strings.Repeat("x", 6404) + `"}` // 1,601 tokens
+		cold, end := firstToken(t, r, body)
+		warm, _ := firstToken(t, r, body)
+		return errors.Join(near(t, "cold first token", cold, 400*time.Millisecond), near(t, "10 more tokens", end-cold, 100*time.Millisecond),
+			near(t, "warm first token", warm, 0))
+	})
 }
 
 func TestEngine_prefillIsSerial(t *testing.T) {
+	inTime(t, func() error { return prefillIsSerial(t) })
+}
+
+func prefillIsSerial(t *testing.T) error {
 	r := start(t, Options{PrefillRate: 4000})
 	var mu sync.Mutex
 	var last time.Duration
@@ -55,10 +79,14 @@ func TestEngine_prefillIsSerial(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	near(t, "three prefills", last, 300*time.Millisecond)
-	if r.Peak() != 3 || r.Running() != 0 {
-		t.Errorf("Peak, Running = %d, %d, want 3, 0", r.Peak(), r.Running())
+	if r.Peak() > 3 {
+		t.Errorf("Peak = %d, want 3 at most", r.Peak())
 	}
+	eventually(t, "none runs", func() bool { return r.Running() == 0 }) // an answer is with its client a little before its end
+	if r.Peak() < 3 {
+		return fmt.Errorf("Peak = %d, want 3", r.Peak())
+	}
+	return near(t, "three prefills", last, 300*time.Millisecond)
 }
 
 // hold starts a request that runs until the returned function is called.
