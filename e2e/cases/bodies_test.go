@@ -239,7 +239,7 @@ func noBody(t *testing.T, s *stage) {
 				if a.status != status {
 					t.Errorf("%s: status = %d", what, a.status)
 				}
-				if took := time.Since(began); took > slack*time.Second/2 {
+				if took := since(began); took > slack*time.Second/2 {
 					t.Errorf("%s took %v", what, took)
 				}
 				if err := singleFraming(x.header, len(q.body)); err != nil && len(x.header.values("Transfer-Encoding")) > 0 {
@@ -365,7 +365,7 @@ func deepJSON(t *testing.T, s *stage) {
 			r.forget()
 			began := time.Now()
 			a := r.do(q)
-			if took := time.Since(began); took > slack*time.Second {
+			if took := since(began); took > slack*time.Second {
 				t.Errorf("%s took %v, want under 1 s", what, took)
 			}
 			if policy != 0 {

@@ -501,7 +501,7 @@ func prompt(x *exchange, a *reply, within time.Duration) error {
 		if i == len(a.reads) {
 			return fmt.Errorf("piece %d of the answer did not come", n)
 		}
-		if late := a.reads[i].at.Sub(w.at); late > within {
+		if late := a.reads[i].at.Sub(w.at) - pauses.within(w.at, a.reads[i].at); late > within {
 			return fmt.Errorf("piece %d of the answer came after %v, want at most %v", n, late, within)
 		}
 	}

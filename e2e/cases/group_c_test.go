@@ -650,7 +650,7 @@ func fullPool(t *testing.T, s *stage) {
 		q := post(path, `{"model":"m1","prompt":"x","messages":[{"role":"user","content":"one too many"}]}`)
 		w.write(r.headOf(q), q)
 		w.read("POST")
-		took := time.Since(began)
+		took := since(began)
 		a := w.soFar()
 		if err := localError(a, path, 503); err != nil {
 			t.Error(err)

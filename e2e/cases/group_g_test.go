@@ -757,7 +757,7 @@ func ownEndpoints(t *testing.T, s *stage) {
 		q := query{method: method, target: path, header: header{{"Accept", accept}}}
 		w.write(r.headOf(q), q)
 		w.read(method)
-		took := time.Since(began)
+		took := since(began)
 		a := w.soFar()
 		what := fmt.Sprintf("%s %s for %q", method, path, accept)
 		if a.err != nil || a.status != 200 || took > 10*50*time.Millisecond {

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = flag.Set("test.parallel", "8")
 	}
+	go pauses.watch()
 	code := m.Run()
 	if labStage != nil {
 		if err := labStage.e.(*lab).stop(); err != nil {

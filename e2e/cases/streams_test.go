@@ -72,7 +72,12 @@ func (r *rig) atOnce(what string, x *exchange, a *reply) {
 		r.t.Errorf("%s: the client got %q, want %q", what, cut(a.body), cut(x.sent))
 		return
 	}
-	if late := a.headAt.Sub(x.headAt); late > bound || !a.headAt.Before(x.writes[0].at) {
+	late := func(from, to time.Time) time.Duration { return to.Sub(from) - pauses.within(from, to) }
+	// before says whether something came before the next was written, or would have but for a pause between.
+	before := func(written, read, next time.Time) bool {
+		return read.Before(next) || read.Sub(next) < pauses.within(written, read)
+	}
+	if late := late(x.headAt, a.headAt); late > bound || !before(x.headAt, a.headAt, x.writes[0].at) {
 		r.t.Errorf("%s: the head came after %v, want at most %v and before the first piece", what, late, bound)
 	}
 	i := 0
@@ -80,10 +85,10 @@ func (r *rig) atOnce(what string, x *exchange, a *reply) {
 		for a.reads[i].end < w.end {
 			i++
 		}
-		if late := a.reads[i].at.Sub(w.at); late > bound {
+		if late := late(w.at, a.reads[i].at); late > bound {
 			r.t.Errorf("%s: piece %d came after %v, want at most %v", what, n, late, bound)
 		}
-		if n+1 < len(x.writes) && !a.reads[i].at.Before(x.writes[n+1].at) {
+		if n+1 < len(x.writes) && !before(w.at, a.reads[i].at, x.writes[n+1].at) {
 			r.t.Errorf("%s: piece %d came only after the next had been written", what, n)
 		}
 	}
