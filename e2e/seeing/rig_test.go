@@ -124,7 +124,9 @@ func (r *rig) traffic() {
 	if err := r.replicas[0].SetFault(replica.Fault{Kind: replica.Status, Status: 500, Count: 1}); err != nil {
 		r.t.Fatal(err)
 	}
-	for i := 0; i < 8; i++ {
+	// One in 256 runs would send none of eight prompts to one of two replicas.
+	retries := r.state().Reasons["retry"]
+	for i := 0; i < 8 || i < 100 && r.state().Reasons["retry"] == retries; i++ {
 		r.chat(strings.Repeat(fmt.Sprintf("%d is new. ", i), 40))
 	}
 	if a := r.do(http.MethodPost, "/v1/completions", strings.Repeat("x", 4000)); a.status != http.StatusRequestEntityTooLarge {
