@@ -16,6 +16,7 @@ type discovery struct {
 	client    *http.Client // for Traefik's API
 	since     time.Time    // when that source was named
 	servers   []server     // the last list, with those that are about to leave
+	former    []server     // the list of the source before, which stays until this one has answered
 	ignored   []string     // servers that CART cannot use, and why
 	succeeded time.Time    // when it last gave a list; zero = not yet
 	failures  int          // looks in vain since then
@@ -180,6 +181,7 @@ func (p *pool) lookWorked(workers []worker, now time.Time) {
 	d := &p.discovery
 	first := d.succeeded.IsZero()
 	d.succeeded = now
+	d.former = nil
 	d.failures = 0
 	d.err = ""
 	if d.logged != "" {
@@ -215,8 +217,11 @@ func (p *pool) lookFailed(err error, now time.Time) {
 	trouble, _, _ := strings.Cut(d.err, ": ") // what follows may have port numbers, other ones each time
 	if trouble != d.logged && (!d.succeeded.IsZero() || now.Sub(d.since) >= quietStart) {
 		d.logged = trouble
-		p.log.printLater(levelWarn, "discovery failed: the last known list stays", "pool", p.name, "source", d.source,
-			"replicas", len(p.replicas), "error", d.err)
+		what := "discovery failed: the last known list stays"
+		if len(p.replicas) == 0 {
+			what = "discovery failed, and no replica is known yet: every request gets 503"
+		}
+		p.log.printLater(levelWarn, what, "pool", p.name, "source", d.source, "replicas", len(p.replicas), "error", d.err)
 	}
 	if d.failures != staleAfter {
 		return
@@ -278,9 +283,17 @@ func (p *pool) setSource(now time.Time) {
 		return
 	}
 	if d.source != src.name() {
-		p.discovery = discovery{source: src.name(), since: now}
-	} else if !d.succeeded.IsZero() {
+		former := d.servers
+		if d.succeeded.IsZero() {
+			former = d.former
+		}
+		p.discovery = discovery{source: src.name(), since: now, former: former}
+		d = &p.discovery
+	}
+	if !d.succeeded.IsZero() {
 		p.setWorkers(src.tune(d.servers))
+	} else if len(d.former) > 0 {
+		p.setWorkers(src.tune(d.former))
 	}
 	if src.service != "" {
 		d.client = newAPIClient(&src.api)

@@ -332,6 +332,13 @@ func TestDiscovery_aReloadKeepsTheList(t *testing.T) {
 	if got := listed(p); got != "http://a http://b" {
 		t.Errorf("before another service answers replicas = %q, want those before", got)
 	}
+	for _, further := range []string{"7", "8"} {
+		c.MaxLoad = further
+		apply()
+		if got := strconv.Itoa(p.replicas[0].worker.maxLoad); got != further || listed(p) != "http://a http://b" {
+			t.Errorf("before another service answers replicas = %q with maxLoad %s, want those before with %s", listed(p), got, further)
+		}
+	}
 	a.services["other@file"] = json.RawMessage(`{"name":"other@file","loadBalancer":{"servers":[{"url":"http://b"},{"url":"http://c"}]}}`)
 	lookNow(t, p, noon)
 	if got := listed(p); got != "http://b http://c" {

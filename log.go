@@ -117,6 +117,16 @@ func logDecision(ex *exchange) {
 	log.out.Log(context.Background(), levelDebug, "decision", pairs...)
 }
 
+// logBroken writes a line on an answer of which the client has a part and gets no more. silent says that CART gave it up.
+func logBroken(ex *exchange, silent bool) {
+	why := "the replica broke it off"
+	if silent {
+		why = "nothing came for " + ex.set.idleWait.String() + " (proxy.streamIdleTimeout)"
+	}
+	p := ex.pool
+	p.logger().print(levelWarn, "an answer broke off", "pool", p.name, "replica", ex.attempt.worker.name, "why", why)
+}
+
 // printLater is print for who holds a lock: the line is written by a goroutine, after those before it.
 func (l *logger) printLater(level slog.Level, message string, pairs ...interface{}) {
 	l.mu.Lock()

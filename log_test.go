@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -340,4 +341,47 @@ func (w *slowWriter) text() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.all.String()
+}
+
+// TestLog_anAnswerThatBreaksOffIsTold wants one line on each, and none on those whose client left.
+func TestLog_anAnswerThatBreaksOffIsTold(t *testing.T) {
+	silent := func(rw http.ResponseWriter, req *http.Request) {
+		io.Copy(io.Discard, req.Body)
+		io.WriteString(rw, "data: 1\n\n")
+		rw.(http.Flusher).Flush()
+		<-req.Context().Done()
+	}
+	for _, row := range []struct {
+		story  string
+		answer http.HandlerFunc
+		leaves bool
+		want   string
+	}{
+		{"the replica breaks off", cutting(), false, `"why":"the replica broke it off"`},
+		{"the replica falls silent", silent, false, `"why":"nothing came for 150ms (proxy.streamIdleTimeout)"`},
+		{"the client leaves", silent, true, ""},
+	} {
+		var out bytes.Buffer
+		c := twoReplicas(startReplica(t, row.answer), deadAddress(t))
+		c.Proxy.StreamIdleTimeout = "150ms"
+		url := serve(t, c)
+		p := registered(t.Name())
+		p.mu.Lock()
+		p.log = captured(&out, levelWarn)
+		p.mu.Unlock()
+		res, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(aChat))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !row.leaves {
+			io.Copy(io.Discard, res.Body)
+		}
+		res.Body.Close()
+		checkIdle(t)
+		if lines := strings.Count(out.String(), "an answer broke off"); row.want == "" && lines > 0 ||
+			row.want != "" && (lines != 1 || !strings.Contains(out.String(), row.want) || !strings.Contains(out.String(), c.Workers[0].URL)) {
+			t.Errorf("%s: the log has %q, want one line with %q", row.story, out.String(), row.want)
+		}
+		leavePool(t)
+	}
 }

@@ -84,7 +84,7 @@ const pageBody = `</style>
       </tr></thead>
       <tbody></tbody>
     </table>
-    <p id="none" hidden>No replica is configured: every request gets 503.</p>
+    <p id="none" hidden>No replica is known: every request gets 503.</p>
   </section>
   <div class="three">
     <section>

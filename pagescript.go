@@ -124,11 +124,17 @@ const pageScript = `
     return all || { bounds: [], counts: [], count: 0 };
   }
   function judge(d) {
-    var s = d.state, out = [], limits = s.thresholds;
+    var s = d.state, out = [], limits = s.thresholds, listed = s.workers.length;
     var say = function (kind, words) { out.push({ kind: kind, words: words }); };
     var refused = total(d.refused);
     var down = s.workers.filter(function (w) { return !w.healthy && !w.draining; });
     var open = s.workers.filter(function (w) { return w.breaker !== 'closed' && w.healthy && !w.draining; });
+    if (s.discovery && s.discovery.state === 'failing') {
+      say(listed ? 'warn' : 'bad', 'Discovery fails: ' + s.discovery.error + '. ' +
+        (listed ? 'The last known replicas stay.' : 'No replica is known yet.'));
+    } else if (s.discovery && s.discovery.state === 'starting' && !listed) {
+      say('warn', 'Waiting for the first answer of ' + s.discovery.source + '.');
+    }
     if (!s.usable) say('bad', 'No replica is usable: requests are refused.');
     if (refused) {
       var worst = Object.keys(d.refused).sort(function (a, b) { return d.refused[b] - d.refused[a]; })[0];
@@ -152,7 +158,7 @@ const pageScript = `
     }
     var known = d.characters.known / d.characters.prompt, fast = sum(d, 'hit'), slow = sum(d, 'other');
     if (blind > chosen / 4) say('warn', percent(blind / chosen) + ' of the requests have no prompt that CART can read.');
-    var hot = busiest(d), part = hot ? hot.requests / total(r) : 0, listed = s.workers.length;
+    var hot = busiest(d), part = hot ? hot.requests / total(r) : 0;
     var uneven = listed > 1 && part > Math.min(0.9, 2 / listed);
     if (busy > chosen / 10) {
       say('warn', percent(busy / chosen) + ' of the requests left the replica that knows their prompt, because it was ' +

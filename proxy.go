@@ -228,6 +228,7 @@ func endExchange(ex *exchange) {
 
 // endRare ends an exchange that broke off, or had a limit to its time.
 func endRare(ex *exchange) {
+	cancelled := ex.out != nil && ex.out.Context().Err() != nil
 	endAttempt(ex)
 	if !ex.finished {
 		// It is the replica's fault unless the client left or its time was over.
@@ -240,6 +241,9 @@ func endRare(ex *exchange) {
 			// It was answering; the limit is ours.
 		default:
 			ex.result = outcomeFailure
+			if ex.answered {
+				logBroken(ex, cancelled)
+			}
 		}
 	}
 	if ex.endWhole != nil {

@@ -148,6 +148,15 @@ func TestPage(t *testing.T) {
 		shows(t, prefixed, 20*time.Second, "#replicas", r.replicas[0].URL())
 		clean(t, prefixed, "behind a prefix")
 	})
+	t.Run("a source that does not answer", func(t *testing.T) {
+		dead := httptest.NewServer(http.NotFoundHandler())
+		defer dead.Close() // a 404 in plain text is an API that is not there
+		r.with(engine.Config{"workers": []any{}, "discovery": engine.Config{
+			"service": "vllm@file", "interval": "200ms", "api": engine.Config{"address": dead.URL},
+		}})
+		shows(t, p, 20*time.Second, "#verdict", "Discovery fails: ")
+		shows(t, p, 20*time.Second, "#verdict", "The last known replicas stay.")
+	})
 }
 
 // fits wants nothing to be cut off at the right.
