@@ -25,6 +25,7 @@ type options struct {
 	streams  bool
 	count    int           // streams at once
 	interval time.Duration // between two events of a stream
+	profiles string        // folder for profiles, "" = none are kept
 	memory   bool
 	push     int64 // bytes of prompts
 }
@@ -45,6 +46,7 @@ func parseOptions(args []string, errs io.Writer) (*options, error) {
 	f.BoolVar(&o.streams, "streams", false, "measure streams instead")
 	f.IntVar(&o.count, "count", 1000, "with -streams: streams at once")
 	f.DurationVar(&o.interval, "interval", 200*time.Millisecond, "with -streams: time between two events of a stream")
+	f.StringVar(&o.profiles, "profiles", "", "with -streams: folder for profiles of heap and goroutines, idle and with all streams open")
 	f.BoolVar(&o.memory, "memory", false, "measure memory instead")
 	push := f.String("push", "2g", "with -memory: how much prompt text to send")
 	if err := f.Parse(args); err != nil {

@@ -94,7 +94,7 @@ func (s *stage) startTargets(ctx context.Context, names []string) error {
 			}
 			t.proc, t.host = balancer, proxies.BalancerHost(name)
 		case interpreted:
-			t.proc, err = s.startInterpreted(ctx, object{})
+			t.proc, err = s.startInterpreted(ctx)
 		case before:
 			if s.before == "" {
 				continue
@@ -123,31 +123,36 @@ func (s *stage) startTargets(ctx context.Context, names []string) error {
 
 // startBalancer starts a Traefik without plugins.
 func (s *stage) startBalancer(ctx context.Context) (*process.Process, error) {
-	p, err := proxies.Balancer(ctx, s.backendURLs(), wrr, p2c)
+	p, _, err := proxies.Balancer(ctx, s.backendURLs(), traefik.Options{}, wrr, p2c)
 	return s.keep(p, err)
 }
 
-// startInterpreted starts a Traefik with CART as its plugin. more is added to CART's configuration.
-func (s *stage) startInterpreted(ctx context.Context, more object) (*process.Process, error) {
-	p, _, err := proxies.Plugin(ctx, s.backendURLs(), more, traefik.Options{})
+// startInterpreted starts a Traefik with CART as its plugin.
+func (s *stage) startInterpreted(ctx context.Context) (*process.Process, error) {
+	p, _, err := proxies.Plugin(ctx, s.backendURLs(), object{}, traefik.Options{})
 	return s.keep(p, err)
 }
 
 // startBefore starts a Traefik with the plugin of the working tree to compare with.
 func (s *stage) startBefore(ctx context.Context) (*process.Process, error) {
-	ours, err := traefik.Root()
-	if err != nil {
-		return nil, err
-	}
-	binary, err := traefik.Binary(ctx, ours)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Setenv("TRAEFIK_BIN", binary); err != nil {
+	if err := sameBinary(ctx); err != nil {
 		return nil, err
 	}
 	p, _, err := proxies.Plugin(ctx, s.backendURLs(), object{}, traefik.Options{Root: s.before})
 	return s.keep(p, err)
+}
+
+// sameBinary has all Traefiks that are started from now on be this working tree's.
+func sameBinary(ctx context.Context) error {
+	ours, err := traefik.Root()
+	if err != nil {
+		return err
+	}
+	binary, err := traefik.Binary(ctx, ours)
+	if err != nil {
+		return err
+	}
+	return os.Setenv("TRAEFIK_BIN", binary)
 }
 
 // keep notes a process that has started, for tearDown.

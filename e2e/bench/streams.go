@@ -9,12 +9,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/cart-llm/cart/e2e/process"
 	"github.com/cart-llm/cart/e2e/proxies"
 	"github.com/cart-llm/cart/e2e/report"
+	"github.com/cart-llm/cart/e2e/traefik"
 )
 
 // streamsRun is what came of many streams at once through one target.
@@ -22,59 +27,102 @@ type streamsRun struct {
 	delays   []time.Duration // from the backend's write to the client's read, of every event
 	failed   int
 	firstErr error
-	before   int64 // resident memory without streams
-	during   int64 // with all of them open, the most that was seen
 	cpu      time.Duration
+	resident [2]int64 // memory without streams, and the most that was seen with all of them open
+	live     [2]live  // the same, right after a collection
 }
 
-// streamRounds is how often both targets take their turn. Memory is that of the first: later ones find a grown heap.
-const streamRounds = 2
+// live is what Go's runtime tells of a process right after a collection, in bytes.
+type live struct {
+	heap, stacks, goroutines int64
+}
 
-// benchStreams opens as many streams through CART as through Traefik's own balancer and compares how late events come.
+// streamRounds is how often each target takes its turn, with a new process each time: later streams find a grown heap.
+const streamRounds = 3
+
+// streamTarget is a target that is started for each round anew.
+type streamTarget struct {
+	name  string
+	host  string
+	start func(context.Context) (*process.Process, *traefik.Traefik, error)
+	runs  []*streamsRun
+}
+
+// benchStreams opens as many streams through CART as through Traefik's own balancer and compares how late events come and what
+// memory they take.
 func benchStreams(ctx context.Context, s *stage, o *options, out io.Writer) error {
 	if err := s.startBackends(ctx, o.interval); err != nil {
 		return err
 	}
-	balancer, err := s.startBalancer(ctx)
+	targets, err := s.streamTargets(ctx, o)
 	if err != nil {
 		return err
-	}
-	plugin, err := s.startInterpreted(ctx, object{"maxLoad": o.count}) // the default refuses more than 20 a replica
-	if err != nil {
-		return err
-	}
-	s.targets = []*target{
-		{name: wrr, proc: balancer, host: proxies.BalancerHost(wrr), urls: []string{balancer.URL()}},
-		{name: interpreted, proc: plugin, urls: []string{plugin.URL()}},
 	}
 	begin, load := time.Now(), process.LoadAverage()
-	runs := map[string][]*streamsRun{}
 	for round := range streamRounds {
-		for i := range s.targets {
-			t := s.targets[(i+round)%len(s.targets)]
+		for i := range targets {
+			t := targets[(i+round)%len(targets)]
 			s.say("round %d of %d: %d streams through %s, %v", round+1, streamRounds, o.count, t.name, streamEvents*o.interval)
-			run, err := s.openStreams(ctx, t, o.count)
+			run, err := s.streamRound(ctx, t, o, round)
 			if err = errors.Join(err, ctx.Err()); err != nil {
-				return err
+				return fmt.Errorf("%s: %w", t.name, err)
 			}
-			runs[t.name] = append(runs[t.name], run)
+			t.runs = append(t.runs, run)
 		}
 	}
-	reportStreams(out, s, o, runs, begin, load)
+	reportStreams(out, targets, o, begin, load)
 	return nil
 }
 
-// openStreams opens streams, all of which are open at the same time for a while, and reads them to their end.
-func (s *stage) openStreams(ctx context.Context, t *target, count int) (*streamsRun, error) {
-	if err := t.proc.Prove(); err != nil {
+func (s *stage) streamTargets(ctx context.Context, o *options) ([]*streamTarget, error) {
+	// Traefik's debug endpoints tell the heap.
+	options := traefik.Options{Static: object{"api": object{"debug": true}}}
+	config := object{"maxLoad": o.count} // the default refuses more than 20 a replica
+	targets := []*streamTarget{
+		{name: wrr, host: proxies.BalancerHost(wrr), start: func(ctx context.Context) (*process.Process, *traefik.Traefik, error) {
+			return proxies.Balancer(ctx, s.backendURLs(), options, wrr)
+		}},
+		{name: interpreted, start: func(ctx context.Context) (*process.Process, *traefik.Traefik, error) {
+			return proxies.Plugin(ctx, s.backendURLs(), config, options)
+		}},
+	}
+	if s.before == "" {
+		return targets, nil
+	}
+	if err := sameBinary(ctx); err != nil {
 		return nil, err
 	}
-	transport := newTransport(count)
+	options.Root = s.before
+	return append(targets, &streamTarget{name: before, start: func(ctx context.Context) (*process.Process, *traefik.Traefik, error) {
+		return proxies.Plugin(ctx, s.backendURLs(), config, options)
+	}}), nil
+}
+
+// streamRound starts a target, leads streams through it and ends it.
+func (s *stage) streamRound(ctx context.Context, t *streamTarget, o *options, round int) (run *streamsRun, err error) {
+	p, api, err := t.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.Stop()) }()
+	profiles := ""
+	if o.profiles != "" {
+		profiles = filepath.Join(o.profiles, fmt.Sprintf("%s-%d", t.name, round+1))
+	}
+	return openStreams(ctx, &target{name: t.name, proc: p, host: t.host, urls: []string{p.URL()}}, api, o, profiles)
+}
+
+// openStreams opens streams, all of which are open at the same time for a while, and reads them to their end.
+func openStreams(ctx context.Context, t *target, api *traefik.Traefik, o *options, profiles string) (*streamsRun, error) {
+	transport := newTransport(o.count)
 	defer transport.CloseIdleConnections()
 	work := newWorkload(allShapes[0], 1<<10).streaming()
 	run := &streamsRun{}
 	var err error
-	if run.before, err = process.Resident(t.proc.Pid); err != nil {
+	if run.resident[0], err = process.Resident(t.proc.Pid); err != nil {
+		return nil, err
+	}
+	if run.live[0], err = lookInside(ctx, api, profiles, "idle"); err != nil {
 		return nil, err
 	}
 	cpuBefore, err := cpuOf(t)
@@ -83,7 +131,7 @@ func (s *stage) openStreams(ctx context.Context, t *target, count int) (*streams
 	}
 	var mu sync.Mutex
 	var readers sync.WaitGroup
-	for range count {
+	for range o.count {
 		readers.Add(1)
 		go func() {
 			defer readers.Done()
@@ -98,28 +146,23 @@ func (s *stage) openStreams(ctx context.Context, t *target, count int) (*streams
 				}
 			}
 		}()
-		time.Sleep(time.Second / time.Duration(count)) // all are open after a second or so
+		time.Sleep(time.Second / time.Duration(o.count)) // all are open after a second or so
 	}
-	done := make(chan struct{})
-	go func() {
-		readers.Wait()
-		close(done)
-	}()
-	for sample := time.NewTicker(200 * time.Millisecond); ; {
-		select {
-		case <-done:
-			sample.Stop()
-			cpuAfter, err := cpuOf(t)
-			run.cpu = cpuAfter - cpuBefore
-			return run, err
-		case <-sample.C:
-			now, err := process.Resident(t.proc.Pid)
-			if err != nil {
-				return nil, t.proc.Alive()
-			}
-			run.during = max(run.during, now)
+	// Resident memory first, for the collection that a look inside begins with gives some of it back.
+	sample := time.NewTicker(200 * time.Millisecond)
+	defer sample.Stop()
+	for end := time.Now().Add(streamEvents * o.interval * 3 / 4); time.Now().Before(end) && ctx.Err() == nil; <-sample.C {
+		now, err := process.Resident(t.proc.Pid)
+		if err != nil {
+			return nil, t.proc.Alive()
 		}
+		run.resident[1] = max(run.resident[1], now)
 	}
+	run.live[1], err = lookInside(ctx, api, profiles, "streams")
+	readers.Wait()
+	cpuAfter, cpuErr := cpuOf(t)
+	run.cpu = cpuAfter - cpuBefore
+	return run, errors.Join(err, cpuErr)
 }
 
 // readStream reads one stream and returns how late each event was.
@@ -160,32 +203,69 @@ func readStream(ctx context.Context, tr *http.Transport, t *target, w *workload)
 	return delays, nil
 }
 
-func reportStreams(out io.Writer, s *stage, o *options, runs map[string][]*streamsRun, begin time.Time, load string) {
+// lookInside has Traefik collect its garbage and tells what is left. With a name for them it keeps the profiles.
+func lookInside(ctx context.Context, api *traefik.Traefik, profiles, when string) (live, error) {
+	pages := make([][]byte, 3)
+	// What pools lend stays for one more collection.
+	for i, page := range []string{"heap?gc=1", "heap?gc=1&debug=1", "goroutine?debug=1"} {
+		var err error
+		if pages[i], err = process.GetBody(ctx, api.URLAPI()+"/debug/pprof/"+page); err != nil {
+			return live{}, err
+		}
+	}
+	var found live
+	for _, number := range []struct {
+		page   int
+		format string
+		value  *int64
+	}{{1, "\n# HeapAlloc = %d", &found.heap}, {1, "\n# Stack = %d", &found.stacks}, {2, "goroutine profile: total %d", &found.goroutines}} {
+		text := string(pages[number.page])
+		before, _, _ := strings.Cut(number.format, "%d")
+		if _, err := fmt.Sscanf(text[max(0, strings.Index(text, before)):], number.format, number.value); err != nil {
+			return live{}, fmt.Errorf("no %q in Traefik's profile: %w", before, err)
+		}
+	}
+	if profiles == "" {
+		return found, nil
+	}
+	return found, errors.Join(os.WriteFile(profiles+"-"+when+"-heap.pb.gz", pages[0], 0o644),
+		os.WriteFile(profiles+"-"+when+"-goroutines.txt", pages[2], 0o644))
+}
+
+func reportStreams(out io.Writer, targets []*streamTarget, o *options, begin time.Time, load string) {
 	report.Head(out, "CART: many streams at once", begin, load)
-	fmt.Fprintf(out, "%d streams of %d events, one every %v; %d rounds by turns. The delay of an event is from the backend's write to the\n"+
-		"client's read. Memory is resident memory with all streams open less that before, of the first round.\n\n",
+	fmt.Fprintf(out, "%d streams of %d events, one every %v; %d rounds by turns, each with a new process. The delay of an event is from\n"+
+		"the backend's write to the client's read. Memory is that with all streams open less that before, by stream, the median of\n"+
+		"the rounds: resident memory at its most, and heap and stacks right after a collection.\n\n",
 		o.count, streamEvents, o.interval, streamRounds)
-	fmt.Fprintf(out, "| target | events | delay p50 ms | p99 ms | max ms | CPU us/event | idle MiB | KiB per stream | errors |\n")
-	fmt.Fprintf(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+	fmt.Fprintf(out, "| target | events | delay p50 ms | p99 ms | max ms | CPU us/event | idle MiB | RSS KiB/stream (rounds) | "+
+		"live heap KiB/stream | stacks KiB/stream | goroutines/stream | errors |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	p99, memory := map[string]float64{}, map[string]float64{}
 	var errs []error
-	for _, t := range s.targets {
+	for _, t := range targets {
 		var all []time.Duration
 		var cpu time.Duration
+		var idle, resident, heap, stacks, goroutines []float64
 		failed := 0
-		for _, run := range runs[t.name] {
+		for _, run := range t.runs {
 			all = append(all, run.delays...)
 			cpu += run.cpu
 			failed += run.failed
 			if run.firstErr != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", t.name, run.firstErr))
 			}
+			each := func(of [2]int64) float64 { return float64(of[1]-of[0]) / float64(o.count) }
+			idle = append(idle, mebi(run.resident[0]))
+			resident = append(resident, each(run.resident)/1024)
+			heap = append(heap, each([2]int64{run.live[0].heap, run.live[1].heap})/1024)
+			stacks = append(stacks, each([2]int64{run.live[0].stacks, run.live[1].stacks})/1024)
+			goroutines = append(goroutines, each([2]int64{run.live[0].goroutines, run.live[1].goroutines}))
 		}
-		first := runs[t.name][0]
 		p99[t.name] = micros(report.Quantile(all, 0.99)) / 1000
-		memory[t.name] = float64(first.during-first.before) / 1024 / float64(o.count)
-		fmt.Fprintf(out, "| %s | %d | %.1f | %.1f | %.1f | %.0f | %.0f | %.1f | %d |\n", t.name, len(all), micros(report.Quantile(all, 0.5))/1000,
-			p99[t.name], micros(report.Quantile(all, 1))/1000, micros(cpu)/float64(len(all)), mebi(first.before), memory[t.name], failed)
+		memory[t.name] = median(resident)
+		fmt.Fprintf(out, "| %s | %d | %.1f | %.1f | %.1f | %.0f | %.0f | %.1f (%.0f) | %.1f | %.1f | %.2f | %d |\n", t.name, len(all),
+			micros(report.Quantile(all, 0.5))/1000, p99[t.name], micros(report.Quantile(all, 1))/1000, micros(cpu)/float64(len(all)),
+			median(idle), memory[t.name], resident, median(heap), median(stacks), median(goroutines), failed)
 	}
 	if err := errors.Join(errs...); err != nil {
 		fmt.Fprintf(out, "\nFirst errors: %v\n", err)
@@ -196,4 +276,9 @@ func reportStreams(out io.Writer, s *stage, o *options, runs map[string][]*strea
 		{Text: "5. memory per stream <= 1.5 x wrr", Got: memory[interpreted] / memory[wrr], Most: true, Than: 1.5,
 			How: fmt.Sprintf("%.1f / %.1f KiB", memory[interpreted], memory[wrr])},
 	})
+}
+
+func median(all []float64) float64 {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2]
 }

@@ -41,7 +41,7 @@ func Open(ctx context.Context, name string, replicas []string) (*Opened, error) 
 		p, err = Router(ctx, name, replicas)
 	default:
 		host = BalancerHost(name)
-		p, err = Balancer(ctx, replicas, name)
+		p, _, err = Balancer(ctx, replicas, traefik.Options{}, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

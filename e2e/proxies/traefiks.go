@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/cart-llm/cart/e2e/process"
@@ -25,7 +26,10 @@ const (
 type object = map[string]any
 
 // Balancer starts a Traefik without plugins, with a router for each of the strategies, told apart by BalancerHost.
-func Balancer(ctx context.Context, replicas []string, strategies ...string) (*process.Process, error) {
+// options.Static is added to its static configuration.
+func Balancer(ctx context.Context, replicas []string, options traefik.Options, strategies ...string) (
+	*process.Process, *traefik.Traefik, error,
+) {
 	var servers []object
 	for _, address := range replicas {
 		servers = append(servers, object{"url": address})
@@ -37,10 +41,13 @@ func Balancer(ctx context.Context, replicas []string, strategies ...string) (*pr
 		}
 		services[strategy] = object{"loadBalancer": object{"strategy": strategy, "servers": servers}}
 	}
-	options := traefik.Options{LogLevel: "ERROR", Static: object{"experimental": nil}}
+	options.LogLevel = "ERROR"
+	static := object{"experimental": nil}
+	maps.Copy(static, options.Static)
+	options.Static = static
 	p, t, err := startTraefik(ctx, "traefik", options, object{"http": object{"routers": routers, "services": services}})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for strategy := range routers {
 		r, err := t.Router(ctx, strategy)
@@ -48,10 +55,10 @@ func Balancer(ctx context.Context, replicas []string, strategies ...string) (*pr
 			err = fmt.Errorf("traefik refuses the router %s: %s", strategy, strings.Join(r.Errors, "; "))
 		}
 		if err != nil {
-			return nil, errors.Join(err, p.Stop())
+			return nil, nil, errors.Join(err, p.Stop())
 		}
 	}
-	return p, nil
+	return p, t, nil
 }
 
 // BalancerHost is the Host header for the router of a strategy.
