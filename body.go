@@ -78,7 +78,7 @@ type watchedBody struct {
 	body  io.ReadCloser
 	timer *time.Timer
 	wait  time.Duration
-	first *exchange // whose first byte is to be noted
+	ex    *exchange // whose end is to be looked at; nil = of no interest
 }
 
 func newWatchedBody(body io.ReadCloser, wait time.Duration, giveUp func()) *watchedBody {
@@ -86,17 +86,21 @@ func newWatchedBody(body io.ReadCloser, wait time.Duration, giveUp func()) *watc
 	return &watchedBody{body: body, timer: timer, wait: wait}
 }
 
-func (b *watchedBody) Read(p []byte) (int, error) {
+// Read is called for each event of a stream, and its frame is there while that waits for one: no more in it than has to be.
+func (b *watchedBody) Read(p []byte) (n int, err error) {
 	b.timer.Reset(b.wait)
-	n, err := b.body.Read(p)
+	n, err = b.body.Read(p)
 	b.timer.Stop()
-	if b.first != nil {
-		if n > 0 {
-			firstJobs <- b.first
-		}
-		b.first = nil
+	if err != nil {
+		b.ended(p)
 	}
 	return n, err
+}
+
+func (b *watchedBody) ended(p []byte) {
+	if b.ex != nil {
+		noteEnd(b.ex, p)
+	}
 }
 
 func (b *watchedBody) Close() error {

@@ -742,6 +742,10 @@ func decideLoop(state *loopState) {
 			ex.chosen = a
 			if ex.tried == nil {
 				ex.attempt = a
+				ex.proxy = owner.proxy
+				if ex.streamed {
+					ex.proxy = owner.streams
+				}
 				if owner.headers != nil {
 					ex.dressed = true
 				}

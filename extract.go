@@ -229,7 +229,8 @@ func keyLoop(state *loopState) {
 		long = main+len(tail) >= longHead
 		if !long {
 			rest = head + tail
-			ex.bulk = size > bulkBody && !strings.Contains(rest, streamOn)
+			ex.streamed = strings.Contains(rest, streamOn)
+			ex.bulk = size > bulkBody && !ex.streamed
 		} else if strings.Contains(head, modelKey) {
 			rest = head
 			other = tail
@@ -351,7 +352,7 @@ func keyLoop(state *loopState) {
 		if ex.keyOnly {
 			ex.done <- 1
 		} else {
-			if ex.set.costs {
+			if long && ex.set.costs {
 				ex.streamed = strings.Contains(tail, streamOn) || strings.Contains(head, streamOn)
 			}
 			decideJobs <- ex

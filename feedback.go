@@ -68,27 +68,28 @@ func keepTail(ex *exchange, body io.Reader, length int64) io.Reader {
 	return io.MultiReader(io.LimitReader(body, length-n), io.TeeReader(body, end))
 }
 
-// withMarks puts a stream between what looks for the tokens in it.
-func withMarks(ex *exchange, body io.Reader) io.Reader {
-	var end io.Reader = &endMark{ex: ex}
-	if ex.endpoint != endpointMessages {
-		return io.MultiReader(body, end)
+// streamHead stands before the body of a stream and reads its first piece, of which is noted when it comes: the headers come
+// long before, as soon as the replica has taken the request. In the first piece of a stream of messages some engines tell of
+// the tokens, as Anthropic does. It is read once.
+type streamHead struct {
+	ex      *exchange
+	body    io.Reader
+	watched *watchedBody // in place of body; nil = the silence is not bounded
+}
+
+func (h *streamHead) Read(p []byte) (n int, err error) {
+	if h.watched != nil {
+		n, err = h.watched.Read(p)
+	} else {
+		n, err = h.body.Read(p)
 	}
-	var head io.Reader = &headMark{ex: ex, body: body}
-	return io.MultiReader(head, body, end)
-}
-
-// headMark reads the first piece of a stream of messages, in which some engines tell of the tokens, as Anthropic does. It is
-// read once.
-type headMark struct {
-	ex   *exchange
-	body io.Reader
-}
-
-func (m *headMark) Read(p []byte) (int, error) {
-	n, err := m.body.Read(p)
-	if at := bytes.Index(p[:n], cacheReadKey); at >= 0 {
-		m.ex.tail = around(p[:n], at)
+	if n > 0 {
+		firstJobs <- h.ex
+	}
+	if h.ex.endpoint == endpointMessages {
+		if at := bytes.Index(p[:n], cacheReadKey); at >= 0 {
+			h.ex.tail = around(p[:n], at)
+		}
 	}
 	if err == nil {
 		err = io.EOF // the others read on
@@ -96,23 +97,28 @@ func (m *headMark) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// endMark stands behind the body of a stream. It is read once, at its end, into the buffer that all of the stream was read
-// into, piece after piece, each from the buffer's beginning. Engines send the count of tokens as one of the last pieces, and
-// only a few bytes after it, so it is still there, but for its first bytes. So a stream costs nothing while it runs. The
-// buffer was wiped when it was lent, so what is in it is this stream's.
-type endMark struct {
+// streamEnd stands behind the body of a stream whose silence is not bounded. It is read once, at its end.
+type streamEnd struct {
 	ex *exchange
 }
 
-func (m *endMark) Read(p []byte) (int, error) {
+func (e *streamEnd) Read(p []byte) (int, error) {
+	noteEnd(e.ex, p)
+	return 0, io.EOF
+}
+
+// noteEnd looks for the tokens at the end of a stream, in the buffer that all of it was read into, piece after piece, each from
+// the buffer's beginning. Engines send the count of tokens as one of the last pieces, and only a few bytes after it, so it is
+// still there, but for its first bytes. So a stream costs nothing while it runs. The buffer was wiped when it was lent, so what
+// is in it is this stream's.
+func noteEnd(ex *exchange, p []byte) {
 	at := bytes.Index(p, cachedTokensKey)
 	if at < 0 {
 		at = findRareTokens(p)
 	}
 	if at >= 0 {
-		m.ex.tail = around(p, at)
+		ex.tail = around(p, at)
 	}
-	return 0, io.EOF
 }
 
 // noBytes wipes a buffer of ReverseProxy's.

@@ -164,7 +164,7 @@ func TestServe_readsTheTokensInAnswers(t *testing.T) {
 	}
 }
 
-// TestEndMark_seesNoOtherStream: what is in a buffer from the stream before is not taken for this one's.
+// TestNoteEnd_seesNoOtherStream: what is in a buffer from the stream before is not taken for this one's.
 func TestEndMark_seesNoOtherStream(t *testing.T) {
 	p := buffers.Get()
 	copy(p, strings.Repeat("x", 600)+toldUsage)
@@ -173,20 +173,24 @@ func TestEndMark_seesNoOtherStream(t *testing.T) {
 	if strings.Contains(string(p), "usage") {
 		t.Errorf("a buffer that is lent again has what was in it before: %q", strings.Trim(string(p), "\x00"))
 	}
-	ex := &exchange{}
-	stream := io.NopCloser(strings.NewReader("data: [DONE]\n\n"))
-	res := &http.Response{Body: stream, ContentLength: -1}
-	ex.pool = poolOf(t, "a")
-	ex.attempt = &attempt{replica: ex.pool.replicas[0]}
-	startDeciders()
-	markFirst(ex, res)
-	for {
-		if _, err := res.Body.Read(p); err != nil {
-			break
+	pool := poolOf(t, "a")
+	for _, wait := range []time.Duration{0, time.Minute} {
+		ex := &exchange{endpoint: endpointChat, answered: true, done: make(chan int, 1), cancel: func() {}}
+		stream := io.NopCloser(strings.NewReader("data: [DONE]\n\n"))
+		ex.res = &http.Response{Body: stream, ContentLength: -1}
+		ex.pool = pool
+		ex.set = &settings{idleWait: wait}
+		ex.attempt = &attempt{replica: pool.replicas[0]}
+		watchJobs <- ex
+		<-ex.done
+		for {
+			if _, err := ex.res.Body.Read(p); err != nil {
+				break
+			}
 		}
-	}
-	if ex.tail != nil {
-		t.Errorf("the end of a stream that tells nothing = %q, want none", ex.tail)
+		if ex.tail != nil {
+			t.Errorf("the end of a stream that tells nothing = %q, want none", ex.tail)
+		}
 	}
 }
 

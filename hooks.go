@@ -58,23 +58,23 @@ const (
 	bulkBuffer = 64 << 10
 )
 
-// newProxy returns the ReverseProxy towards one replica. Its Director is the standard library's own: it aims the request,
+// newProxy returns a ReverseProxy towards one replica that copies answers with what is lent to it. Its Director is the standard library's own: it aims the request,
 // and leaves headers and query as Traefik's own services do. All that is ours is in replicaTransport, the one hook that is
 // called on the way: each costs some microseconds interpreted.
-func newProxy(base *url.URL, transport, bulk *http.Transport, log *logger) *httputil.ReverseProxy {
+func newProxy(base *url.URL, transport, bulk *http.Transport, log *logger, lent httputil.BufferPool) *httputil.ReverseProxy {
 	proxy := httputil.NewSingleHostReverseProxy(base)
 	// Yaegi makes it an http.RoundTripper here, not in the assignment below.
 	var replica http.RoundTripper = &replicaTransport{transport: transport, bulk: bulk}
 	proxy.Transport = replica
 	proxy.ErrorHandler = attemptFailed
-	proxy.BufferPool = buffers
+	proxy.BufferPool = lent
 	// Broken copies are accounted for by forward; Traefik would show them as errors of its own.
 	proxy.ErrorLog = slog.NewLogLogger(log.out.Handler(), levelDebug)
 	return proxy
 }
 
 // buffers lends ReverseProxy what it copies answers with: else it makes 32 KiB for each, and collecting that garbage costs
-// more than these two calls. Each stream holds one.
+// more than these two calls.
 var buffers httputil.BufferPool = &bufferPool{}
 
 type bufferPool struct{}
@@ -91,6 +91,18 @@ var answerBuffers = sync.Pool{New: func() interface{} {
 	b := make([]byte, 16<<10)
 	return &b
 }}
+
+// streamBuffers does so for requests that ask for a stream, which holds its buffer for long and is a small event at a time.
+var streamBuffers httputil.BufferPool = &streamPool{}
+
+type streamPool struct{}
+
+func (*streamPool) Get() []byte { return make([]byte, streamBuffer) }
+
+func (*streamPool) Put(_ []byte) {}
+
+// streamBuffer is in bytes: as long as the transport's own, and enough for the last pieces of a stream, which are looked at there.
+const streamBuffer = 4 << 10
 
 // replicaTransport sends a request to the replica of the exchange's present attempt and judges the answer.
 type replicaTransport struct {
@@ -161,12 +173,25 @@ func (t *replicaTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	return res, nil
 }
 
-// passUnusual prepares all answers but those with a length and a type: streams above all.
+// passUnusual prepares all answers but those with a length and a type: streams above all, and what those do not need is a
+// function of its own.
 func passUnusual(ex *exchange, res *http.Response) (*http.Response, error) {
 	ex.status = res.StatusCode
 	if ex.charges != nil {
 		settleNow(ex) // this answer may stream for minutes
 	}
+	if ex.set.decisionHead || ex.models || res.ContentLength >= 0 || res.Header["Content-Type"] == nil {
+		return passRare(ex, res)
+	}
+	ex.res = res
+	watchJobs <- ex
+	<-ex.done
+	ex.res = nil
+	return res, nil
+}
+
+// passRare does that, also for streams of which something else is to be told or that are no streams of events.
+func passRare(ex *exchange, res *http.Response) (*http.Response, error) {
 	if ex.set.decisionHead {
 		share := strconv.FormatFloat(ex.attempt.share(len(ex.key)), 'f', 2, 64)
 		res.Header["X-Cart-Reason"] = []string{ex.attempt.why}
@@ -184,7 +209,7 @@ func passUnusual(ex *exchange, res *http.Response) (*http.Response, error) {
 	if res.ContentLength == 0 || res.StatusCode == http.StatusSwitchingProtocols {
 		return res, nil
 	}
-	if res.ContentLength < 0 && ex.set.idleWait > 0 {
+	if res.ContentLength < 0 {
 		ex.res = res
 		watchJobs <- ex
 		<-ex.done
@@ -194,27 +219,51 @@ func passUnusual(ex *exchange, res *http.Response) (*http.Response, error) {
 	if ex.set.idleWait > 0 {
 		watch(ex, res)
 	}
-	if res.ContentLength > 0 && ex.req.Method != http.MethodHead {
+	if ex.req.Method != http.MethodHead {
 		if err := awaitFirst(ex, res); err != nil {
 			return nil, cutShort(res, err)
 		}
 		if ex.endpoint != endpointOther {
 			ex.firstByte = time.Since(ex.begun)
 		}
-	} else if res.ContentLength < 0 && ex.answered && ex.endpoint != endpointOther {
-		markFirst(ex, res)
 	}
 	return res, nil
 }
 
-// watchLoop has the silence of streams bounded. Yaegi keeps the frame in which a value of ours becomes an interface for as
+// watchLoop has streams looked at while they pass. Yaegi keeps the frame in which a value of ours becomes an interface for as
 // long as the value, and the frames of all who called it: for a stream that would be RoundTrip's with every request it made.
 // The frame of a loop is there anyway.
 func watchLoop(state *loopState) {
+	var ex *exchange
+	var res *http.Response
+	var watched *watchedBody
+	var timer *time.Timer
+	var head, body, end io.Reader
 	for {
-		ex := <-state.jobs
+		ex = <-state.jobs
 		state.ex = ex
-		watchStream(ex)
+		res = ex.res
+		watched = nil
+		body = res.Body
+		if ex.set.idleWait > 0 {
+			timer = time.AfterFunc(ex.set.idleWait, ex.cancel)
+			ex.timer = timer
+			watched = &watchedBody{body: res.Body, timer: timer, wait: ex.set.idleWait}
+		}
+		if ex.answered && ex.endpoint != endpointOther {
+			// The end of the attempt's context closes what is left.
+			head = headReader(ex, body, watched)
+			if watched != nil {
+				watched.ex = ex
+				body = watchedReader(watched)
+				res.Body = io.NopCloser(io.MultiReader(head, body))
+			} else {
+				end = endReader(ex)
+				res.Body = io.NopCloser(io.MultiReader(head, body, end))
+			}
+		} else if watched != nil {
+			res.Body = watchedCloser(watched)
+		}
 		ex.done <- 1
 		if ex.long {
 			return
@@ -222,16 +271,14 @@ func watchLoop(state *loopState) {
 	}
 }
 
-// watchStream is a function, for in a loop that never returns all bodies would become the last one: see CONTRIBUTING.md.
-func watchStream(ex *exchange) {
-	watched := newWatchedBody(ex.res.Body, ex.set.idleWait, ex.cancel)
-	ex.timer = watched.timer
-	ex.res.Body = watched
-	if ex.answered && ex.endpoint != endpointOther {
-		watched.first = ex
-		var body io.Reader = watched
-		ex.res.Body = io.NopCloser(withMarks(ex, body)) // the end of the attempt's context closes what is left
-	}
+// These are functions, for in a loop that never returns all bodies would become the last one: see CONTRIBUTING.md. They are
+// short, for their frames live as long as the streams.
+func watchedReader(b *watchedBody) io.Reader     { return b }
+func watchedCloser(b *watchedBody) io.ReadCloser { return b }
+func endReader(ex *exchange) io.Reader           { return &streamEnd{ex: ex} }
+
+func headReader(ex *exchange, body io.Reader, watched *watchedBody) io.Reader {
+	return &streamHead{ex: ex, body: body, watched: watched}
 }
 
 // firstLoop counts the first bytes of streams when they come, for their ends may be far off.
@@ -257,29 +304,6 @@ func firstLoop(state *loopState) {
 			return
 		}
 	}
-}
-
-// markFirst notes when the first byte of a stream comes: the headers come long before, as soon as the replica has taken the
-// request. It is a function, for in a loop that never returns all bodies would become the last one: see CONTRIBUTING.md.
-func markFirst(ex *exchange, res *http.Response) {
-	body := bufio.NewReaderSize(res.Body, firstRead)
-	var mark io.Reader = &firstMark{ex: ex, body: body}
-	// The end of the attempt's context closes what is left.
-	res.Body = io.NopCloser(io.MultiReader(mark, withMarks(ex, body)))
-}
-
-// firstMark stands before the body of a stream. It is read once.
-type firstMark struct {
-	ex   *exchange
-	body *bufio.Reader
-}
-
-func (m *firstMark) Read(p []byte) (int, error) {
-	_, err := m.body.Peek(1)
-	if err == nil {
-		firstJobs <- m.ex
-	}
-	return 0, io.EOF
 }
 
 // watch bounds the silence of an answer.

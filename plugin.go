@@ -92,7 +92,7 @@ func (h *handler) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	}
 	// Also when ReverseProxy panics to cut a broken stream.
 	defer endExchange(ex)
-	ex.attempt.worker.proxy.ServeHTTP(rw, ex.out)
+	ex.proxy.ServeHTTP(rw, ex.out)
 	if ex.next != nil {
 		tryOthers(ex)
 	}
@@ -158,7 +158,7 @@ func serveOther(h *handler, ex *exchange) {
 	}
 	renew(ctx, ex)
 	defer endExchange(ex)
-	ex.attempt.worker.proxy.ServeHTTP(rw, ex.out)
+	ex.proxy.ServeHTTP(rw, ex.out)
 	if ex.next != nil {
 		tryOthers(ex)
 	}

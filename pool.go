@@ -277,7 +277,8 @@ func (p *pool) setWorkers(workers []worker) {
 			r.probing = false
 			r.breaker = breaker{}
 		}
-		w.proxy = newProxy(w.base, p.transport, p.bulk, p.log)
+		w.proxy = newProxy(w.base, p.transport, p.bulk, p.log, buffers)
+		w.streams = newProxy(w.base, p.transport, p.bulk, p.log, streamBuffers)
 		r.worker = w
 		if r.sourced(w) {
 			p.log.printLater(levelInfo, "Traefik's health check has news", "pool", p.name, "replica", w.name, "down", w.down)

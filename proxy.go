@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -25,7 +26,7 @@ type exchange struct {
 	body       string          // which is then here
 	space, key string
 	long       bool // body or key is longer than keptLength
-	streamed   bool // the request asks for a streamed answer; told only if settings.costs
+	streamed   bool // the request asks for a streamed answer; with a long head or tail it is told only if settings.costs
 	bulk       bool // it goes over the connections for large requests: see newBulkTransport
 
 	models      bool   // GET or HEAD /v1/models, whose answer is kept
@@ -44,11 +45,12 @@ type exchange struct {
 	refusal   string         // and why
 	explained *explainAnswer // the decision is only written down there; nil = it is carried out
 
-	waits   bool     // for all of what it asks for
-	calm    bool     // it does not, for others hardly ask at the same time: see fewRunning
-	tried   []int    // lives of the replicas tried so far, the present one included; nil = it is the first
-	attempt *attempt // the present one
-	next    *attempt // taken for the retry that follows
+	waits   bool                   // for all of what it asks for
+	calm    bool                   // it does not, for others hardly ask at the same time: see fewRunning
+	tried   []int                  // lives of the replicas tried so far, the present one included; nil = it is the first
+	attempt *attempt               // the present one
+	next    *attempt               // taken for the retry that follows
+	proxy   *httputil.ReverseProxy // of the present one
 
 	// How the present attempt went.
 	answered  bool          // response headers came
@@ -143,7 +145,11 @@ func tryOthers(ex *exchange) {
 		}
 		ex.begun = time.Now()
 		renew(ctx, ex)
-		ex.attempt.worker.proxy.ServeHTTP(ex.rw, ex.out)
+		ex.proxy = ex.attempt.worker.proxy
+		if ex.streamed {
+			ex.proxy = ex.attempt.worker.streams
+		}
+		ex.proxy.ServeHTTP(ex.rw, ex.out)
 	}
 }
 

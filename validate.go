@@ -75,6 +75,7 @@ type worker struct {
 	peer        []string // the name as a header's value
 	base        *url.URL
 	proxy       *httputil.ReverseProxy // of the pool; made when the pool takes it up
+	streams     *httputil.ReverseProxy // the same for requests that ask for a stream
 	maxLoad     int
 	loadPenalty int
 	room        int64  // characters that its cache holds; 0 = unknown

@@ -92,9 +92,10 @@ func (s *stage) streamTargets(ctx context.Context, o *options) ([]*streamTarget,
 	if err := sameBinary(ctx); err != nil {
 		return nil, err
 	}
-	options.Root = s.before
+	theirs := options
+	theirs.Root = s.before
 	return append(targets, &streamTarget{name: before, start: func(ctx context.Context) (*process.Process, *traefik.Traefik, error) {
-		return proxies.Plugin(ctx, s.backendURLs(), config, options)
+		return proxies.Plugin(ctx, s.backendURLs(), config, theirs)
 	}}), nil
 }
 
