@@ -28,8 +28,8 @@ type streamsRun struct {
 	failed   int
 	firstErr error
 	cpu      time.Duration
-	resident [2]int64 // memory without streams, and the most that was seen with all of them open
-	live     [2]live  // the same, right after a collection
+	resident [2]int64 // memory without streams, and the most that was seen with them
+	live     [2]live  // without streams and with all of them open, right after a collection; of the last round
 }
 
 // live is what Go's runtime tells of a process right after a collection, in bytes.
@@ -37,8 +37,9 @@ type live struct {
 	heap, stacks, goroutines int64
 }
 
-// streamRounds is how often each target takes its turn, with a new process each time: later streams find a grown heap.
-const streamRounds = 3
+// streamRounds is how often each target takes its turn, with a new process each time: later streams find a grown heap. In
+// the last round there is a look inside, which begins with a collection: it has no part in the other figures.
+const streamRounds = 4
 
 // streamTarget is a target that is started for each round anew.
 type streamTarget struct {
@@ -106,29 +107,37 @@ func (s *stage) streamRound(ctx context.Context, t *streamTarget, o *options, ro
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.Stop()) }()
+	run = &streamsRun{}
+	open := &target{name: t.name, proc: p, host: t.host, urls: []string{p.URL()}}
+	if round < streamRounds-1 {
+		return run, run.openStreams(ctx, open, o, func() error { return nil })
+	}
 	profiles := ""
 	if o.profiles != "" {
-		profiles = filepath.Join(o.profiles, fmt.Sprintf("%s-%d", t.name, round+1))
-	}
-	return openStreams(ctx, &target{name: t.name, proc: p, host: t.host, urls: []string{p.URL()}}, api, o, profiles)
-}
-
-// openStreams opens streams, all of which are open at the same time for a while, and reads them to their end.
-func openStreams(ctx context.Context, t *target, api *traefik.Traefik, o *options, profiles string) (*streamsRun, error) {
-	transport := newTransport(o.count)
-	defer transport.CloseIdleConnections()
-	work := newWorkload(allShapes[0], 1<<10).streaming()
-	run := &streamsRun{}
-	var err error
-	if run.resident[0], err = process.Resident(t.proc.Pid); err != nil {
-		return nil, err
+		profiles = filepath.Join(o.profiles, t.name)
 	}
 	if run.live[0], err = lookInside(ctx, api, profiles, "idle"); err != nil {
 		return nil, err
 	}
+	return run, run.openStreams(ctx, open, o, func() (err error) {
+		run.live[1], err = lookInside(ctx, api, profiles, "streams")
+		return err
+	})
+}
+
+// openStreams opens streams, all of which are open at the same time for a while, and reads them to their end. look is called
+// when that has lasted for long.
+func (run *streamsRun) openStreams(ctx context.Context, t *target, o *options, look func() error) error {
+	transport := newTransport(o.count)
+	defer transport.CloseIdleConnections()
+	work := newWorkload(allShapes[0], 1<<10).streaming()
+	var err error
+	if run.resident[0], err = process.Resident(t.proc.Pid); err != nil {
+		return err
+	}
 	cpuBefore, err := cpuOf(t)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var mu sync.Mutex
 	var readers sync.WaitGroup
@@ -149,21 +158,30 @@ func openStreams(ctx context.Context, t *target, api *traefik.Traefik, o *option
 		}()
 		time.Sleep(time.Second / time.Duration(o.count)) // all are open after a second or so
 	}
-	// Resident memory first, for the collection that a look inside begins with gives some of it back.
+	done := make(chan struct{})
+	go func() {
+		readers.Wait()
+		close(done)
+	}()
+	late := time.After(streamEvents * o.interval * 3 / 4)
 	sample := time.NewTicker(200 * time.Millisecond)
 	defer sample.Stop()
-	for end := time.Now().Add(streamEvents * o.interval * 3 / 4); time.Now().Before(end) && ctx.Err() == nil; <-sample.C {
-		now, err := process.Resident(t.proc.Pid)
-		if err != nil {
-			return nil, t.proc.Alive()
+	for {
+		select {
+		case <-done:
+			cpuAfter, cpuErr := cpuOf(t)
+			run.cpu = cpuAfter - cpuBefore
+			return errors.Join(err, cpuErr)
+		case <-late:
+			err = look()
+		case <-sample.C:
+			now, err := process.Resident(t.proc.Pid)
+			if err != nil {
+				return t.proc.Alive()
+			}
+			run.resident[1] = max(run.resident[1], now)
 		}
-		run.resident[1] = max(run.resident[1], now)
 	}
-	run.live[1], err = lookInside(ctx, api, profiles, "streams")
-	readers.Wait()
-	cpuAfter, cpuErr := cpuOf(t)
-	run.cpu = cpuAfter - cpuBefore
-	return run, errors.Join(err, cpuErr)
 }
 
 // readStream reads one stream and returns how late each event was.
@@ -236,9 +254,9 @@ func lookInside(ctx context.Context, api *traefik.Traefik, profiles, when string
 func reportStreams(out io.Writer, targets []*streamTarget, o *options, begin time.Time, load string) {
 	report.Head(out, "CART: many streams at once", begin, load)
 	fmt.Fprintf(out, "%d streams of %d events, one every %v; %d rounds by turns, each with a new process. The delay of an event is from\n"+
-		"the backend's write to the client's read. Memory is that with all streams open less that before, by stream, the median of\n"+
-		"the rounds: resident memory at its most, and heap and stacks right after a collection.\n\n",
-		o.count, streamEvents, o.interval, streamRounds)
+		"the backend's write to the client's read. Memory is that with all streams open less that before, by stream: the median of\n"+
+		"the rounds for resident memory at its most; heap and stacks right after a collection, in one more round.\n\n",
+		o.count, streamEvents, o.interval, streamRounds-1)
 	fmt.Fprintf(out, "| target | events | delay p50 ms | p99 ms | max ms | CPU us/event | idle MiB | RSS KiB/stream (rounds) | "+
 		"live heap KiB/stream | stacks KiB/stream | goroutines/stream | errors |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	p99, memory := map[string]float64{}, map[string]float64{}
@@ -246,27 +264,26 @@ func reportStreams(out io.Writer, targets []*streamTarget, o *options, begin tim
 	for _, t := range targets {
 		var all []time.Duration
 		var cpu time.Duration
-		var idle, resident, heap, stacks, goroutines []float64
+		var idle, resident []float64
 		failed := 0
-		for _, run := range t.runs {
+		for _, run := range t.runs[:streamRounds-1] {
 			all = append(all, run.delays...)
 			cpu += run.cpu
 			failed += run.failed
 			if run.firstErr != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", t.name, run.firstErr))
 			}
-			each := func(of [2]int64) float64 { return float64(of[1]-of[0]) / float64(o.count) }
 			idle = append(idle, mebi(run.resident[0]))
-			resident = append(resident, each(run.resident)/1024)
-			heap = append(heap, each([2]int64{run.live[0].heap, run.live[1].heap})/1024)
-			stacks = append(stacks, each([2]int64{run.live[0].stacks, run.live[1].stacks})/1024)
-			goroutines = append(goroutines, each([2]int64{run.live[0].goroutines, run.live[1].goroutines}))
+			resident = append(resident, float64(run.resident[1]-run.resident[0])/1024/float64(o.count))
 		}
+		idly, busy := t.runs[streamRounds-1].live[0], t.runs[streamRounds-1].live[1]
+		each := func(idly, busy int64) float64 { return float64(busy-idly) / float64(o.count) }
 		p99[t.name] = micros(report.Quantile(all, 0.99)) / 1000
 		memory[t.name] = median(resident)
 		fmt.Fprintf(out, "| %s | %d | %.1f | %.1f | %.1f | %.0f | %.0f | %.1f (%.0f) | %.1f | %.1f | %.2f | %d |\n", t.name, len(all),
 			micros(report.Quantile(all, 0.5))/1000, p99[t.name], micros(report.Quantile(all, 1))/1000, micros(cpu)/float64(len(all)),
-			median(idle), memory[t.name], resident, median(heap), median(stacks), median(goroutines), failed)
+			median(idle), memory[t.name], resident, each(idly.heap, busy.heap)/1024, each(idly.stacks, busy.stacks)/1024,
+			each(idly.goroutines, busy.goroutines), failed)
 	}
 	if err := errors.Join(errs...); err != nil {
 		fmt.Fprintf(out, "\nFirst errors: %v\n", err)
