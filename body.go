@@ -1,6 +1,7 @@
 package cart
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -106,4 +107,45 @@ func (b *watchedBody) ended(p []byte) {
 func (b *watchedBody) Close() error {
 	b.timer.Stop()
 	return b.body.Close()
+}
+
+// silence gives up a stream of which nothing has come for too long, without a call for each of its events. From time to time it
+// reads no bytes of it, for which Go takes the body's lock. Who waits for bytes of the body holds the lock meanwhile, so it is
+// told when some come; when nobody waits, it is told at once if there are bytes, and else waits for them itself. Either way a
+// client that is slow is not taken for a replica that is silent.
+//
+// The lock may pass by who asked for it once, but not twice. So a question without an answer means that at most one event came,
+// and a stream is given up when a question has waited for two times its wait.
+type silence struct {
+	body   io.Reader
+	ctx    context.Context // of the attempt
+	wait   time.Duration
+	giveUp func()
+	timer  *time.Timer // until the next question
+}
+
+// leastSilence is the wait from which on it is done so. A shorter one is exact: see watchedBody.
+const leastSilence = 10 * time.Second
+
+// silenceSteps is how often it asks in one wait.
+const silenceSteps = 8
+
+// newSilence begins to watch. Its frame lives as long as the stream, with those of its callers: it is for loops to call.
+func newSilence(ctx context.Context, body io.Reader, wait time.Duration, giveUp func()) *silence {
+	s := &silence{body: body, ctx: ctx, wait: wait, giveUp: giveUp}
+	s.timer = time.AfterFunc(wait, func() { guard("silence of a stream", s.ask) })
+	s.timer.Reset(wait / silenceSteps)
+	return s
+}
+
+func (s *silence) ask() {
+	if s.ctx.Err() != nil {
+		return
+	}
+	end := time.AfterFunc(2*s.wait, s.giveUp)
+	_, err := s.body.Read(nil)
+	end.Stop()
+	if err == nil && s.ctx.Err() == nil {
+		s.timer.Reset(s.wait / silenceSteps)
+	}
 }

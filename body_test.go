@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -144,5 +145,104 @@ func TestWatchedBody_isNotGivenUpWhileNobodyReads(t *testing.T) {
 	}
 	if err := body.Close(); err != nil {
 		t.Errorf("Close() = %v", err)
+	}
+}
+
+// streamOf returns a stream that sends an event whenever it is told to, its context and what gives it up.
+func streamOf(t *testing.T, events chan string) (*http.Response, context.Context, func()) {
+	t.Helper()
+	url := startReplica(t, func(rw http.ResponseWriter, req *http.Request) {
+		rw.(http.Flusher).Flush()
+		for event := range events {
+			io.WriteString(rw, event)
+			rw.(http.Flusher).Flush()
+		}
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, ctx, cancel
+}
+
+// TestSilence: a stream is given up when nothing of it comes for long, and not when its client is slow.
+func TestSilence(t *testing.T) {
+	for _, reads := range []bool{true, false} {
+		trySilence(t, reads, true)
+		trySilence(t, reads, false)
+	}
+}
+
+func trySilence(t *testing.T, reads, alive bool) {
+	t.Helper()
+	const wait = time.Second / 2
+	const event = "data: event\n\n"
+	events := make(chan string, 1000)
+	res, ctx, cancel := streamOf(t, events)
+	var gaveUp int32
+	begin := time.Now()
+	s := newSilence(ctx, res.Body, wait, func() {
+		atomic.StoreInt32(&gaveUp, 1)
+		cancel()
+	})
+	got := make(chan int64, 1)
+	read := func() {
+		n, _ := io.Copy(io.Discard, res.Body)
+		got <- n
+	}
+	if reads {
+		go read()
+	}
+	var sent int64
+	for ctx.Err() == nil && (!alive || time.Since(begin) < 4*wait) {
+		if alive {
+			events <- event
+			sent += int64(len(event))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	took := time.Since(begin)
+	if up := atomic.LoadInt32(&gaveUp) == 1; up == alive || took < 2*wait {
+		t.Errorf("alive: %v, somebody reads: %v: given up = %v after %v, want %v (and not before %v)", alive, reads, up, took, !alive, 2*wait)
+	}
+	close(events)
+	if !reads {
+		read()
+	}
+	if n := <-got; alive && n != sent {
+		t.Errorf("somebody reads: %v: %d bytes came, want %d", reads, n, sent)
+	}
+	cancel()
+	s.timer.Stop()
+	res.Body.Close()
+}
+
+// TestSilence_endsWithTheStream: nothing goes on when the attempt has ended, or the body.
+func TestSilence_endsWithTheStream(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(context.Background())
+		s := newSilence(ctx, strings.NewReader("an event"), time.Hour, func() {})
+		if s.timer.Stop(); s.timer.Stop() {
+			t.Error("the timer runs after it was stopped")
+		}
+		s.ask()
+		if !s.timer.Stop() {
+			t.Error("the timer does not run while the stream does")
+		}
+		if broken {
+			s.body = strings.NewReader("") // read to its end
+		} else {
+			cancel()
+		}
+		s.ask()
+		if s.timer.Stop() {
+			t.Errorf("the timer runs again after the end of the stream (of its body: %v)", broken)
+		}
+		cancel()
 	}
 }

@@ -58,9 +58,9 @@ const (
 	bulkBuffer = 64 << 10
 )
 
-// newProxy returns a ReverseProxy towards one replica that copies answers with what is lent to it. Its Director is the standard library's own: it aims the request,
-// and leaves headers and query as Traefik's own services do. All that is ours is in replicaTransport, the one hook that is
-// called on the way: each costs some microseconds interpreted.
+// newProxy returns a ReverseProxy towards one replica, which copies answers with what is lent to it. Its Director is the
+// standard library's own: it aims the request, and leaves headers and query as Traefik's own services do. All that is ours is
+// in replicaTransport, the one hook that is called on the way: each costs some microseconds interpreted.
 func newProxy(base *url.URL, transport, bulk *http.Transport, log *logger, lent httputil.BufferPool) *httputil.ReverseProxy {
 	proxy := httputil.NewSingleHostReverseProxy(base)
 	// Yaegi makes it an http.RoundTripper here, not in the assignment below.
@@ -101,7 +101,7 @@ func (*streamPool) Get() []byte { return make([]byte, streamBuffer) }
 
 func (*streamPool) Put(_ []byte) {}
 
-// streamBuffer is in bytes: as long as the transport's own, and enough for the last pieces of a stream, which are looked at there.
+// streamBuffer is in bytes: as long as the transport's own, and enough for the last pieces of a stream, which noteEnd looks at.
 const streamBuffer = 4 << 10
 
 // replicaTransport sends a request to the replica of the exchange's present attempt and judges the answer.
@@ -237,6 +237,7 @@ func watchLoop(state *loopState) {
 	var ex *exchange
 	var res *http.Response
 	var watched *watchedBody
+	var quiet *silence
 	var timer *time.Timer
 	var head, body, end io.Reader
 	for {
@@ -245,7 +246,10 @@ func watchLoop(state *loopState) {
 		res = ex.res
 		watched = nil
 		body = res.Body
-		if ex.set.idleWait > 0 {
+		if ex.set.idleWait >= leastSilence && res.ProtoMajor == 1 { // the locks of HTTP/2 are others
+			quiet = newSilence(ex.out.Context(), body, ex.set.idleWait, ex.cancel)
+			ex.timer = quiet.timer
+		} else if ex.set.idleWait > 0 {
 			timer = time.AfterFunc(ex.set.idleWait, ex.cancel)
 			ex.timer = timer
 			watched = &watchedBody{body: res.Body, timer: timer, wait: ex.set.idleWait}

@@ -87,6 +87,18 @@ func TestTimeouts(t *testing.T) {
 		if a := r.post("/v1/chat/completions", newChat("long").stream().tokens(20).body()); a.err != nil || !strings.Contains(string(a.body), "[DONE]") {
 			t.Errorf("a stream of a second that starts late = %d, %v after %d bytes, want it whole", a.status, a.err, len(a.body))
 		}
+
+		// From 10 s on it is not each read that is timed, but the body is asked now and then.
+		set(replica.Fault{Kind: replica.Slow, EventDelay: 1500 * time.Millisecond}, engine.Config{"streamIdleTimeout": "10s"})
+		if a := r.post("/v1/chat/completions", newChat("slow").stream().tokens(2).body()); a.err != nil || !strings.Contains(string(a.body), "[DONE]") {
+			t.Errorf("a stream of slow events = %d, %v after %d bytes, want it whole", a.status, a.err, len(a.body))
+		}
+		set(replica.Fault{Kind: replica.Slow, EventDelay: time.Minute}, engine.Config{"streamIdleTimeout": "10s"})
+		began = time.Now()
+		a = r.post("/v1/chat/completions", newChat("silent").stream().body())
+		if took := time.Since(began); a.status != 200 || a.err == nil || took < 10*time.Second || took > 40*time.Second {
+			t.Errorf("a stream that falls silent = %d, %v after %v, want 200 and broken off after 20 s or a little more", a.status, a.err, took)
+		}
 		r.waitIdle()
 	})
 }
