@@ -110,12 +110,12 @@ func (b *watchedBody) Close() error {
 }
 
 // silence gives up a stream of which nothing has come for too long, without a call for each of its events. From time to time it
-// reads no bytes of it, for which Go takes the body's lock. Who waits for bytes of the body holds the lock meanwhile, so it is
-// told when some come; when nobody waits, it is told at once if there are bytes, and else waits for them itself. Either way a
-// client that is slow is not taken for a replica that is silent.
+// reads no bytes of the body, for which Go takes the body's lock, and then looks for the next chunk. Who waits for bytes of the
+// body holds that lock meanwhile. So the answer comes with the bytes, and at once when bytes are there that nobody has read yet:
+// a client that is slow is not taken for a replica that is silent.
 //
-// The lock may pass by who asked for it once, but not twice. So a question without an answer means that at most one event came,
-// and a stream is given up when a question has waited for two times its wait.
+// More exactly, the lock comes with the first event after the question and the answer with the second one. No stream whose pauses
+// are shorter than its wait may be given up, so that is done when a question has had no answer for two waits.
 type silence struct {
 	body   io.Reader
 	ctx    context.Context // of the attempt
