@@ -124,8 +124,9 @@ type silence struct {
 	timer  *time.Timer // until the next question
 }
 
-// leastSilence is the wait from which on it is done so. A shorter one is exact: see watchedBody.
-const leastSilence = 10 * time.Second
+// leastSilence is the wait from which on it is done so. A shorter one is exact: see watchedBody. Who waits for minutes wants to be rid
+// of what is dead some day; who sets less wants it soon.
+const leastSilence = time.Minute
 
 // silenceSteps is how often it asks in one wait.
 const silenceSteps = 8
