@@ -289,7 +289,7 @@ func TestCheck_noFiles(t *testing.T) {
 func TestCheck_pluginName(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{
-		"dynamic.yml": "http: {middlewares: {m: {plugin: {kv: {logLevel: loud}, cart: {logLevel: shrill}}}}}\n",
+		"dynamic.yml": "http: {middlewares: {m: {plugin: {kv: {logLevel: loud}}}, n: {plugin: {cart: {logLevel: shrill}}}}}\n",
 		"static.yml":  "experimental: {plugins: {kv: {moduleName: github.com/cart-llm/cart, version: v1.0.0}}}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {

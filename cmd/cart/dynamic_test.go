@@ -46,6 +46,11 @@ var notTaken = map[string][][]string{
 	"off/service.yml":              {{":6: ", "http.routers.llm.service = \"vlm\"", "no such name in http.services; did you mean vllm?"}},
 	"off/noop.yml":                 {{":6: ", "http.routers.llm.service = \"noop\"", "did you mean noop@internal?"}},
 	"off/no-service.yml":           {{":3: ", "http.routers.llm.service = nothing ", "noop@internal"}},
+	"off/two-kinds.yml":            {{":8: ", "http.middlewares.cart = plugin and stripPrefix is not allowed (one kind in each middleware)"}},
+	"off/two-kinds-empty.yml":      {{":8: ", "http.middlewares.cart = compress, contentType and plugin is not allowed"}},
+	"off/two-kinds-service.yml":    {{":7: ", "http.services.vllm = loadBalancer and weighted is not allowed (one kind in each service)"}},
+	"off/two-kinds-tcp.yml":        {{":15: ", "tcp.services.db = loadBalancer and weighted is not allowed (one kind in each service)"}},
+	"off/two-plugins.yml":          {{":9: ", "http.middlewares.cart.plugin = cart and guard is not allowed (one plugin in each middleware)"}},
 	"off/tcp.yml":                  {{":15: ", "tcp.routers.db.middlewares = \"lock\"", "tcp.middlewares"}, {":15: ", "tcp.routers.db.service = \"db\"", "tcp.services"}},
 }
 
@@ -81,6 +86,14 @@ func TestCheck_dynamicConfigurations(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCheck_twoKinds: nothing good is said of what is spoiled by a middleware around it.
+func TestCheck_twoKinds(t *testing.T) {
+	status, stdout, _ := cart(t, "testdata/dynamic/off", "check", "two-kinds.yml")
+	if status != exitFault || strings.Contains(stdout, "good") {
+		t.Errorf("cart check two-kinds.yml = %d, %q, want 1 and nothing good", status, stdout)
 	}
 }
 

@@ -48,8 +48,10 @@ func Files(names []string, o Options) *Report {
 		r.Faults = append(r.Faults, Fault{m.At, m.Text})
 		r.Unread = r.Unread || m.Unread
 	}
+	mixed, spoiled := kinds(found.Dynamic)
+	r.Faults = append(r.Faults, mixed...)
 	for _, c := range found.Configs {
-		r.config(c, o)
+		r.config(c, o, spoiled)
 	}
 	r.traefik(found)
 	if len(found.Configs) == 0 && len(r.Faults) == 0 {
@@ -112,7 +114,8 @@ func (r *Report) hasFaultIn(file string) bool {
 	return slices.ContainsFunc(r.Faults, func(f Fault) bool { return f.At.File == file })
 }
 
-func (r *Report) config(c source.Config, o Options) {
+// config checks a configuration of CART. spoiled are the middlewares that are not good whatever CART's is.
+func (r *Report) config(c source.Config, o Options, spoiled map[string]bool) {
 	before := len(r.Faults)
 	fail := func(key, text string) {
 		r.Faults = append(r.Faults, Fault{c.Node.Locate(key), c.Name + ": " + text})
@@ -152,7 +155,7 @@ func (r *Report) config(c source.Config, o Options) {
 	for _, f := range append(cart.Advise(config), unused(c.Node, config)...) {
 		r.Notes = append(r.Notes, Fault{c.Node.Locate(f.Key), c.Name + ": " + f.Text}.String())
 	}
-	if len(r.Faults) == before {
+	if name, _, _ := strings.Cut(c.Name, ".plugin."); len(r.Faults) == before && !(c.Form == source.Dynamic && spoiled[name]) {
 		r.Good = append(r.Good, c.Node.At.String()+": "+c.Name+": "+summary(config))
 	}
 }
