@@ -43,7 +43,7 @@ var wrong = []struct {
 	}},
 	{"statuses.toml", [][]string{{"statuses.toml:2: ", "proxy.retryStatuses", `"200"`, "a whole number from 400 to 599"}}},
 	{"duration.json", [][]string{{"duration.json:8: ", "health.interval", `"10 seconds"`, "10s, 1m30s or 30 (seconds)"}}},
-	{"empty-map.yml", [][]string{{"empty-map.yml:6: ", "health", "{}", "at least one key in it, or no health at all"}}},
+	{"empty-map.yml", [][]string{{"empty-map.yml:6: ", "health = a map without values is not allowed (give it a value, or leave health out)"}}},
 	{"kinds.yml", [][]string{
 		{"kinds.yml:6: ", "cache", `"fast"`, "a map with keys such as threshold"},
 		{"kinds.yml:7: ", "workers", `"http://10.0.0.1:8000"`, "a list of maps with keys such as url"},
@@ -99,7 +99,7 @@ var wrong = []struct {
 		{"levels.yml:7: ", "interval", `"5s"`, "it belongs in discovery.interval, health.interval, health.metrics.interval or health.models.interval"},
 		{"levels.yml:8: ", "addDecisionHeaders", `"true"`, "it belongs in proxy.addDecisionHeaders"},
 		{"levels.yml:9: ", "endpoint = a map with explain ", "did you mean endpoints?"},
-		{"levels.yml:11: ", "maxLoad", `"5"`, "want one spelling of the key: maxLOAD is the same"},
+		{"levels.yml:11: ", "maxLoad", `"5"`, "the same key as maxLOAD, which is there in another spelling: keep one of them"},
 		{"levels.yml:12: ", "cache.header", `"12"`, "see docs/settings.md"},
 	}},
 }
@@ -147,6 +147,7 @@ func TestCheck_secrets(t *testing.T) {
 		"health: {headers: {'X Y': hunter2}}\n",
 		"health: {headers: [hunter2]}\n",
 		"workers: [{url: http://a, apiKey: hunter2}]\n",
+		"discovery: {service: a@docker, api: {user: a, password: hunter2, Password: hunter22}}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, "a.yml"), []byte(content), 0o644); err != nil {
 			t.Fatal(err)

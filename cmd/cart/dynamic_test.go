@@ -51,6 +51,12 @@ var notTaken = map[string][][]string{
 	"off/two-kinds-service.yml":    {{":7: ", "http.services.vllm = loadBalancer and weighted is not allowed (one kind in each service)"}},
 	"off/two-kinds-tcp.yml":        {{":15: ", "tcp.services.db = loadBalancer and weighted is not allowed (one kind in each service)"}},
 	"off/two-plugins.yml":          {{":9: ", "http.middlewares.cart.plugin = cart and guard is not allowed (one plugin in each middleware)"}},
+	"off/empty-below.yml": {
+		{":13: ", "workers[0].headers = a map without values is not allowed (give it a value, or leave workers[0].headers out)"},
+		{":15: ", "health.metrics = a map without values"},
+		{":18: ", "proxy = a map without values"},
+		{":20: ", "cache = a map without values is not allowed (give it a value, or leave cache out)"},
+	},
 	"off/tcp.yml":                  {{":15: ", "tcp.routers.db.middlewares = \"lock\"", "tcp.middlewares"}, {":15: ", "tcp.routers.db.service = \"db\"", "tcp.services"}},
 }
 
@@ -155,9 +161,12 @@ func TestCheck_hints(t *testing.T) {
 			`note: b.yml:2: tcp.services.a.loadBalancer.servers[0] = "a:1": Traefik passes over it (want a list of maps with keys such as address`},
 		{"an address that ends in /v1", []string{"a.yml", "workers:\n  - url: http://a\n  - url: http://b/v1\n"},
 			`note: a.yml:3: configuration: workers[1].url = "http://b/v1": the path of each request is appended, so that a chat goes to /v1/v1/chat/completions`},
-		{"a setting of another policy", []string{"a.yml", "policy: cost\ncache:\n  maxTreeSize: 1000\n  balanceabsthreshold: 3\n"},
+		{"a setting of another policy", []string{"a.yml", "policy: cost\ncache:\n  maxTreeSize: 1000\n  balanceabsthreshold: 3\nworkers: [{url: http://a}]\n"},
 			`note: a.yml:4: configuration: cache.balanceAbsThreshold = "3": the policy cost does not use it, only threshold does`},
-		{"the same of its own policy", []string{"a.yml", "policy: Threshold\ncache: {threshold: 0.5, matchAbsThreshold: 3}\n"}, ""},
+		{"an empty configuration", []string{"a.yml", "http: {middlewares: {cart: {plugin: {cart: {}}}}}\n"}, "note: a.yml:1: http.middlewares.cart: no workers are configured: every request gets 503"},
+		{"an empty list of workers", []string{"a.yml", "policy: cost\nworkers: []\n"}, "note: a.yml:2: configuration: no workers are configured: every request gets 503"},
+		{"discovery without a list", []string{"a.yml", "discovery: {dns: http://a}\n"}, ""},
+		{"the same of its own policy", []string{"a.yml", "policy: Threshold\ncache: {threshold: 0.5, matchAbsThreshold: 3}\nworkers: [{url: http://a}]\n"}, ""},
 		{"settings of all policies", []string{"a.yml", "policy: leastLoad\ncost: {instances: 2}\nworkers: [{url: http://a, cacheTokens: 5, loadPenalty: 1}]\ncache: {maxTreeSize: 100}\n"}, ""},
 	} {
 		status, stdout, stderr := checkText(t, row.files...)

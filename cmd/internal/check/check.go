@@ -155,6 +155,9 @@ func (r *Report) config(c source.Config, o Options, spoiled map[string]bool) {
 	for _, f := range append(cart.Advise(config), unused(c.Node, config)...) {
 		r.Notes = append(r.Notes, Fault{c.Node.Locate(f.Key), c.Name + ": " + f.Text}.String())
 	}
+	if len(r.Faults) == before && len(config.Workers) == 0 && config.Discovery.Service == "" && config.Discovery.DNS == "" {
+		r.Notes = append(r.Notes, Fault{c.Node.Locate("workers"), c.Name + ": no workers are configured: every request gets 503"}.String())
+	}
 	if name, _, _ := strings.Cut(c.Name, ".plugin."); len(r.Faults) == before && !(c.Form == source.Dynamic && spoiled[name]) {
 		r.Good = append(r.Good, c.Node.At.String()+": "+c.Name+": "+summary(config))
 	}

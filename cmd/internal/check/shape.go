@@ -35,11 +35,15 @@ type shaper struct {
 func (s *shaper) fail(n *layer.Node, key, allowed string) { s.failShown(n, key, show(n), allowed) }
 
 func (s *shaper) failShown(n *layer.Node, key, value, allowed string) {
-	name := key
 	if key == "" {
-		name = "the configuration"
+		s.out = append(s.out, misshapen{n, key, fmt.Sprintf("the configuration = %s is not allowed (want %s)", value, allowed)})
+		return
 	}
-	s.out = append(s.out, misshapen{n, key, fmt.Sprintf("%s = %s is not allowed (want %s)", name, value, allowed)})
+	s.add(n, key, value, "want "+allowed)
+}
+
+func (s *shaper) add(n *layer.Node, key, value, hint string) {
+	s.out = append(s.out, misshapen{n, key, fmt.Sprintf("%s = %s is not allowed (%s)", key, value, hint)})
 }
 
 // value follows a type: structs, maps and lists of texts, texts.
@@ -67,8 +71,9 @@ func (s *shaper) structure(n *layer.Node, t reflect.Type, key string) {
 		}
 		return
 	}
-	if len(elements) == 0 && s.file && key != "" {
+	if s.file && key != "" && !hasValues(n) {
 		s.emptyMap(n, key)
+		return
 	}
 	seen := map[string]string{}
 	for _, name := range n.Keys() {
@@ -77,7 +82,8 @@ func (s *shaper) structure(n *layer.Node, t reflect.Type, key string) {
 			continue
 		}
 		if first := seen[field.Name]; first != "" {
-			s.fail(elements[name], join(key, name), "one spelling of the key: "+join(key, first)+" is the same")
+			s.add(elements[name], join(key, name), cart.Show(name, elements[name].Plain()),
+				"the same key as "+join(key, first)+", which is there in another spelling: keep one of them")
 			continue
 		}
 		seen[field.Name] = name
@@ -128,8 +134,9 @@ func (s *shaper) textMap(n *layer.Node, key string) {
 		s.failShown(n, key, shown, "a map of names and values")
 		return
 	}
-	if len(elements) == 0 && s.file {
+	if s.file && !hasValues(n) {
 		s.emptyMap(n, key)
+		return
 	}
 	for _, name := range n.Keys() {
 		if element := elements[name]; !element.Null() && !scalar(element) {
@@ -138,8 +145,20 @@ func (s *shaper) textMap(n *layer.Node, key string) {
 	}
 }
 
+// emptyMap refuses a map of which Traefik's file provider makes a text, having found no value in it.
 func (s *shaper) emptyMap(n *layer.Node, key string) {
-	s.fail(n, key, "at least one key in it, or no "+key+" at all: Traefik's file provider makes a text of an empty map")
+	s.add(n, key, "a map without values", "give it a value, or leave "+key+" out")
+}
+
+// hasValues tells whether something stands in a map.
+func hasValues(n *layer.Node) bool {
+	elements, _ := n.Map()
+	for _, element := range elements {
+		if !element.Null() {
+			return true
+		}
+	}
+	return false
 }
 
 // scalar tells a value that is neither map nor list.

@@ -235,11 +235,17 @@ func (n *Node) without(gone map[*Node]bool) *Node {
 	return out
 }
 
-// size is the number of elements in a map or list.
+// size is the number of elements in a map or list, less those of the map that are nothing.
 func (n *Node) size() int {
 	m, _ := n.Map()
 	l, _ := n.List()
-	return len(m) + len(l)
+	size := len(l)
+	for _, element := range m {
+		if !element.Null() {
+			size++
+		}
+	}
+	return size
 }
 
 // Merge lays above over below: maps are merged key by key, lists and scalars replaced, and nothing changes nothing.
