@@ -25,14 +25,14 @@ A file may hold
   - a Compose file whose services have labels traefik.http.middlewares.NAME.plugin.cart...
   - labels, one NAME=VALUE a line, with --labels
   - the plugin's settings alone, as they stand below plugin.cart
-  - Traefik's static configuration: only what it calls the plugin is taken from it
+  - Traefik's static configuration: what it calls the plugin, its entry points and whether it has an API are taken from it
 and FILE may be - for standard input, read as YAML or JSON.
 
 Of Traefik's dynamic configuration all the rest is checked too: routers, services, other middlewares, serversTransports,
 tcp, udp and tls. A key that Traefik does not know or a value of the wrong kind makes it refuse the whole file; a router
 that names a middleware or service that is nowhere in the files is off. So give all files of a directory together; names
-with another provider, such as auth@docker, are not looked for. Entry points, rules and other plugins are not checked,
-and neither are routers in labels and manifests.
+with another provider, such as auth@docker, are not looked for, and entry points only in a static configuration among the
+files. Rules and other plugins are not checked, and neither are routers in labels and manifests.
 
 Several files are laid over each other in the order given: maps are merged key by key, lists and single values are
 replaced, an empty file changes nothing. (Traefik itself does not merge a middleware that is in two files.)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,7 +58,9 @@ var notTaken = map[string][][]string{
 		{":18: ", "proxy = a map without values"},
 		{":20: ", "cache = a map without values is not allowed (give it a value, or leave cache out)"},
 	},
-	"off/tcp.yml":                  {{":15: ", "tcp.routers.db.middlewares = \"lock\"", "tcp.middlewares"}, {":15: ", "tcp.routers.db.service = \"db\"", "tcp.services"}},
+	"off/internal.yml":            {{":5: ", "http.routers.llm.service = \"nope@internal\" is not allowed (Traefik has no such service; did you mean noop@internal?)"}},
+	"off/internal-middleware.yml": {{":5: ", "http.routers.llm.middlewares = \"auth@internal\" is not allowed (Traefik has no such middleware; "}},
+	"off/tcp.yml":                 {{":15: ", "tcp.routers.db.middlewares = \"lock\"", "tcp.middlewares"}, {":15: ", "tcp.routers.db.service = \"db\"", "tcp.services"}},
 }
 
 func TestCheck_dynamicConfigurations(t *testing.T) {
@@ -100,6 +103,67 @@ func TestCheck_twoKinds(t *testing.T) {
 	status, stdout, _ := cart(t, "testdata/dynamic/off", "check", "two-kinds.yml")
 	if status != exitFault || strings.Contains(stdout, "good") {
 		t.Errorf("cart check two-kinds.yml = %d, %q, want 1 and nothing good", status, stdout)
+	}
+}
+
+// TestCheck_discovery: the service that CART is to follow has to be there as a router's has, if it can be.
+func TestCheck_discovery(t *testing.T) {
+	const discovery = "http: {middlewares: {cart: {plugin: {cart: {discovery: {service: '%s'%s}}}}}}\n"
+	const services = "http: {services: {vllm: {loadBalancer: {servers: [{url: 'http://a'}]}}}}\n"
+	const router = "http: {routers: {llm: {rule: Path(`/`), middlewares: [cart], service: noop@internal}}}\n"
+	const static = "entryPoints: {web: {address: ':80'}}\nproviders: {file: {directory: .}}\nexperimental: {plugins: {cart: {moduleName: github.com/cart-llm/cart}}}\n"
+	const needsAPI = "note: a.yml:1: http.middlewares.cart: discovery.service needs Traefik's API: api is not enabled in the static configuration\n"
+	const mistyped = "a.yml:1: http.middlewares.cart: discovery.service = \"vlm@file\" is not allowed (no such name in http.services; did you mean vllm@file?)\n"
+	for _, row := range []struct {
+		service, api, beside string
+		want, note           string // want = "" is good
+	}{
+		{"vllm@file", "", services, "", ""},
+		{"vlm@file", "", services, mistyped, ""},
+		{" vlm@file ", "", services, mistyped, ""},
+		{"vlm@docker", "", services, "", ""},
+		{"other@file", "", services, "no such name in http.services; check all files of the directory together)", ""},
+		{"other@file", "", router, "", "note: a.yml:1: http.middlewares.cart: discovery.service = \"other@file\": none of these files has http.services: " +
+			"check all files of the directory together\n"},
+		{"vlm@file", "", "http: {}\n", "want a map", ""},
+		{"vlm@file", "", "tls: {options: {x: {minVersion: VersionTLS12}}}\n", "", ""},
+		{"vllm@docker", "", static, "", needsAPI},
+		{"vllm@docker", ", api: {address: 'http://localhost:9000'}", static, "", needsAPI},
+		{"vllm@docker", ", api: {address: 'http://edge:9000'}", static, "", ""},
+		{"vllm@docker", "", static + "api: {}\n", "", ""},
+		{"vllm@docker", "", "experimental: {plugins: {cart: {moduleName: github.com/cart-llm/cart}}}\n", "", ""},
+	} {
+		status, stdout, stderr := checkText(t, "a.yml", fmt.Sprintf(discovery, row.service, row.api), "b.yml", row.beside)
+		good := status == exitGood && strings.Contains(stdout, "good: ") && row.want == ""
+		bad := status == exitFault && strings.Contains(stdout, row.want) && (!strings.Contains(stdout, "good: ") || row.beside == "http: {}\n") && row.want != ""
+		if (!good && !bad) || stderr != row.note {
+			t.Errorf("cart check of discovery.service %s beside %s = %d, %s%s, want %q and %q", row.service, row.beside, status, stdout, stderr, row.want, row.note)
+		}
+	}
+}
+
+// TestCheck_entryPoints: those of the static configuration, should it be among the files.
+func TestCheck_entryPoints(t *testing.T) {
+	static := "entryPoints: {web: {address: ':80'}, Own: {address: ':81'}}\nexperimental: {plugins: {cart: {moduleName: github.com/cart-llm/cart}}}\n"
+	for _, row := range []struct {
+		static, router string
+		want, note     string // want = "" is good
+	}{
+		{static, "entryPoints: [web], ", "", ""},
+		{static, "entryPoints: 'web,Own', ", "", ""},
+		{static, "entryPoints: traefik, ", "", ""},
+		{static, "", "", ""},
+		{static, "entryPoints: [wbe], ", "a.yml:1: http.routers.llm.entryPoints = \"wbe\" is not allowed (no such name in entryPoints of the static configuration; did you mean web?)\n", ""},
+		{static, "entryPoints: [own], ", "did you mean Own?", ""},
+		{static, "entryPoints: [internal], ", "it has Own, web)", ""},
+		{static, "entryPoints: [web, wbe], ", "", "note: a.yml:1: http.routers.llm.entryPoints = \"wbe\" is not allowed (no such name "},
+		{"providers: {}\nexperimental: {plugins: {cart: {moduleName: github.com/cart-llm/cart}}}\n", "entryPoints: [wbe], ", "", ""},
+	} {
+		router := "http: {routers: {llm: {" + row.router + "rule: Path(`/`), middlewares: [cart], service: noop@internal}}}\n"
+		status, stdout, stderr := checkText(t, "a.yml", router, "b.yml", ours, "traefik.yml", row.static)
+		if (status == exitGood) != (row.want == "") || !strings.Contains(stdout, row.want) || !strings.HasPrefix(stderr, row.note) || (row.note == "") != (stderr == "") {
+			t.Errorf("cart check of a router with %s = %d, %s%s, want %q and %q", row.router, status, stdout, stderr, row.want, row.note)
+		}
 	}
 }
 

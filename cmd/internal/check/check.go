@@ -30,6 +30,15 @@ type Report struct {
 	Notes  []string
 	Good   []string // the configurations that have no fault, with what they come to
 	Unread bool     // a file could not be read
+
+	good    []good
+	spoiled map[string]bool // middlewares and configurations of CART in which something else is wrong, by their names
+}
+
+// good is a configuration in which nothing is wrong.
+type good struct {
+	name string
+	text string
 }
 
 // Fault is one thing that is wrong.
@@ -43,17 +52,20 @@ func (f Fault) String() string { return f.At.String() + ": " + f.Text }
 // Files checks all configurations in the files, which are laid over each other in the order given.
 func Files(names []string, o Options) *Report {
 	found := source.Find(names, o.Options)
-	r := &Report{Notes: found.Notes}
+	r := &Report{Notes: found.Notes, spoiled: map[string]bool{}}
 	for _, m := range found.Mistakes {
 		r.Faults = append(r.Faults, Fault{m.At, m.Text})
 		r.Unread = r.Unread || m.Unread
 	}
-	mixed, spoiled := kinds(found.Dynamic)
-	r.Faults = append(r.Faults, mixed...)
 	for _, c := range found.Configs {
-		r.config(c, o, spoiled)
+		r.config(c, o)
 	}
 	r.traefik(found)
+	for _, g := range r.good {
+		if middleware, _, _ := strings.Cut(g.name, ".plugin."); !r.spoiled[g.name] && !r.spoiled[middleware] {
+			r.Good = append(r.Good, g.text)
+		}
+	}
 	if len(found.Configs) == 0 && len(r.Faults) == 0 {
 		r.Faults = append(r.Faults, Fault{layer.Position{File: strings.Join(names, ", ")}, nothing(found, o)})
 	}
@@ -82,10 +94,11 @@ func (r *Report) traefik(found *source.Found) {
 	for _, n := range found.Dynamic {
 		read = r.dynamic(n) && read
 	}
+	r.Faults = append(r.Faults, kinds(found.Dynamic, r.spoiled)...)
 	if !read {
 		return // what is missing is missing for that, mostly
 	}
-	faults, hints := references(found)
+	faults, hints := references(found, r.spoiled)
 	r.Faults = append(r.Faults, faults...)
 	r.Notes = append(r.Notes, hints...)
 }
@@ -114,8 +127,7 @@ func (r *Report) hasFaultIn(file string) bool {
 	return slices.ContainsFunc(r.Faults, func(f Fault) bool { return f.At.File == file })
 }
 
-// config checks a configuration of CART. spoiled are the middlewares that are not good whatever CART's is.
-func (r *Report) config(c source.Config, o Options, spoiled map[string]bool) {
+func (r *Report) config(c source.Config, o Options) {
 	before := len(r.Faults)
 	fail := func(key, text string) {
 		r.Faults = append(r.Faults, Fault{c.Node.Locate(key), c.Name + ": " + text})
@@ -155,12 +167,13 @@ func (r *Report) config(c source.Config, o Options, spoiled map[string]bool) {
 	for _, f := range append(cart.Advise(config), unused(c.Node, config)...) {
 		r.Notes = append(r.Notes, Fault{c.Node.Locate(f.Key), c.Name + ": " + f.Text}.String())
 	}
-	if len(r.Faults) == before && len(config.Workers) == 0 && config.Discovery.Service == "" && config.Discovery.DNS == "" {
+	if len(r.Faults) > before {
+		return
+	}
+	if len(config.Workers) == 0 && config.Discovery.Service == "" && config.Discovery.DNS == "" {
 		r.Notes = append(r.Notes, Fault{c.Node.Locate("workers"), c.Name + ": no workers are configured: every request gets 503"}.String())
 	}
-	if name, _, _ := strings.Cut(c.Name, ".plugin."); len(r.Faults) == before && !(c.Form == source.Dynamic && spoiled[name]) {
-		r.Good = append(r.Good, c.Node.At.String()+": "+c.Name+": "+summary(config))
-	}
+	r.good = append(r.good, good{c.Name, c.Node.At.String() + ": " + c.Name + ": " + summary(config)})
 }
 
 // unused finds the settings that the policy does not go by. All others count for every policy.

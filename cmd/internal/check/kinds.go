@@ -9,9 +9,9 @@ import (
 )
 
 // kinds finds what is of more than one kind: Traefik takes the file and turns off each router that leads there. It is not
-// so strict with middlewares of tcp and services of udp. spoiled are the middlewares among it, by their keys.
-func kinds(files []*layer.Node) (faults []Fault, spoiled map[string]bool) {
-	spoiled = map[string]bool{}
+// so strict with middlewares of tcp and services of udp. The middlewares among it are added to spoiled, by their keys.
+func kinds(files []*layer.Node, spoiled map[string]bool) []Fault {
+	var faults []Fault
 	for _, n := range files {
 		for _, of := range []struct{ protocol, parts, one string }{
 			{"http", "middlewares", "middleware"}, {"http", "services", "service"}, {"tcp", "services", "service"},
@@ -31,7 +31,7 @@ func kinds(files []*layer.Node) (faults []Fault, spoiled map[string]bool) {
 			}
 		}
 	}
-	return faults, spoiled
+	return faults
 }
 
 func oneOf(n *layer.Node, key string, has []string, allowed string) []Fault {

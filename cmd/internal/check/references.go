@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -11,10 +12,12 @@ import (
 	"github.com/cart-llm/cart/cmd/internal/source"
 )
 
-// references finds what the routers of the file provider name and no file has, whereupon Traefik turns the router off, and
-// hints at middlewares of CART that none of them names.
-func references(found *source.Found) (faults []Fault, hints []string) {
-	r := &referrer{used: map[string]bool{}}
+// references finds what the routers of the file provider name and no file has, whereupon Traefik turns the router off, the
+// same of services that CART is to follow, and hints at middlewares of CART that no router names. Configurations of CART with
+// such a fault are added to spoiled, by their names.
+func references(found *source.Found, spoiled map[string]bool) (faults []Fault, hints []string) {
+	r := &referrer{used: map[string]bool{}, spoiled: spoiled}
+	r.static(found.Static)
 	for _, n := range found.Dynamic {
 		r.add(n)
 	}
@@ -24,6 +27,7 @@ func references(found *source.Found) (faults []Fault, hints []string) {
 		}
 	}
 	for _, c := range found.Configs {
+		r.discovery(c)
 		name, isMiddleware := strings.CutPrefix(c.Name, "http.middlewares.")
 		name, _, _ = strings.Cut(name, ".plugin.")
 		if c.Form == source.Dynamic && isMiddleware && len(r.routers["http"]) > 0 && !r.used[name] {
@@ -42,6 +46,9 @@ type referrer struct {
 	routers, services, middlewares map[string]nodes // by protocol
 	parents                        bool             // some routers have others above them
 	used                           map[string]bool  // middlewares that something names
+	spoiled                        map[string]bool
+	entryPoints                    []string // that the static configuration has; none = it is not known
+	withoutAPI                     bool     // the static configuration is known and has no API in it
 	faults                         []Fault
 	hints                          []string
 }
@@ -101,7 +108,14 @@ func (r *referrer) router(protocol, name string) {
 	for _, one := range namesIn(n.Get("middlewares")) {
 		r.mustExist(one, key+".middlewares", protocol+".middlewares", r.middlewares[protocol])
 	}
+	r.enters(n.Get("entryPoints"), key+".entryPoints")
 	service := n.Get("service")
+	if protocol == "http" {
+		r.internal(service, key+".service", "service", internalServices)
+		for _, one := range valuesIn(n.Get("middlewares")) {
+			r.internal(one, key+".middlewares", "middleware", internalMiddlewares)
+		}
+	}
 	if one, ok := nameOf(service); ok {
 		r.mustExist(one, key+".service", protocol+".services", r.services[protocol])
 	} else if service.Scalar() == "" && !r.parents {
@@ -111,6 +125,92 @@ func (r *referrer) router(protocol, name string) {
 		}
 		r.faults = append(r.faults, Fault{n.At, fmt.Sprintf("%s.service = nothing is not allowed (%s)", key, allowed)})
 	}
+}
+
+// What Traefik has itself, some of it only if it is turned on.
+var (
+	internalServices    = []string{"noop@internal", "api@internal", "dashboard@internal", "ping@internal", "prometheus@internal", "rest@internal", "acme-http@internal"}
+	internalMiddlewares = []string{"dashboard_redirect@internal", "dashboard_stripprefix@internal"}
+)
+
+// internal refuses a name of Traefik's own that it does not have.
+func (r *referrer) internal(n *layer.Node, key, what string, all []string) {
+	name := n.Scalar()
+	if !strings.HasSuffix(name, "@internal") || slices.Contains(all, name) || strings.HasPrefix(name, "redirect-") { // of entry points
+		return
+	}
+	hint := "want one of " + strings.Join(all, ", ")
+	if near := cart.Nearest(name, all); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	r.faults = append(r.faults, Fault{n.At, fmt.Sprintf("%s = %q is not allowed (Traefik has no such %s; %s)", key, name, what, hint)})
+}
+
+// static learns from the static configurations.
+func (r *referrer) static(files []*layer.Node) {
+	whole, hasAPI := false, false
+	for _, n := range files {
+		r.entryPoints = append(r.entryPoints, n.Get("entryPoints").Keys()...)
+		whole = whole || n.Get("providers") != nil
+		hasAPI = hasAPI || n.Get("api") != nil
+	}
+	r.withoutAPI = whole && !hasAPI
+}
+
+// enters refuses entry points that there are not. A router that has others as well goes on with these.
+func (r *referrer) enters(list *layer.Node, key string) {
+	if len(r.entryPoints) == 0 {
+		return
+	}
+	var missing []Fault
+	names := valuesIn(list)
+	for _, one := range names {
+		name := one.Scalar()
+		if name == "traefik" || slices.Contains(r.entryPoints, name) { // the former is there by itself
+			continue
+		}
+		hint := "it has " + strings.Join(r.entryPoints, ", ")
+		if near := cart.Nearest(name, r.entryPoints); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		missing = append(missing, Fault{one.At, fmt.Sprintf("%s = %q is not allowed (no such name in entryPoints of the static configuration; %s)", key, name, hint)})
+	}
+	if len(missing) == len(names) {
+		r.faults = append(r.faults, missing...)
+		return
+	}
+	for _, f := range missing {
+		r.hints = append(r.hints, f.String())
+	}
+}
+
+// discovery refuses a service of the file provider that none of the files has, if they have others.
+func (r *referrer) discovery(c source.Config) {
+	n := c.Node.Get("discovery", "service")
+	services := r.services["http"]
+	name, isFile := strings.CutSuffix(strings.TrimSpace(n.Scalar()), "@file")
+	switch near := cart.Nearest(name, slices.Sorted(maps.Keys(services))); {
+	case !isFile || services[name] != nil || len(services)+len(r.routers["http"]) == 0:
+	case len(services) == 0: // they may be in a file of their own
+		r.hints = append(r.hints, fmt.Sprintf("%s: %s: discovery.service = %q: none of these files has http.services: check all files of the directory together",
+			n.At, c.Name, name+"@file"))
+	default:
+		hint := "check all files of the directory together"
+		if near != "" {
+			hint = "did you mean " + near + "@file?"
+		}
+		r.spoiled[c.Name] = true
+		r.faults = append(r.faults, Fault{n.At, fmt.Sprintf("%s: discovery.service = %q is not allowed (no such name in http.services; %s)", c.Name, name+"@file", hint)})
+	}
+	if n.Scalar() != "" && r.withoutAPI && isHere(c.Node.Get("discovery", "api", "address").Scalar()) {
+		r.hints = append(r.hints, fmt.Sprintf("%s: %s: discovery.service needs Traefik's API: api is not enabled in the static configuration", n.At, c.Name))
+	}
+}
+
+// isHere tells whether an address is on the machine that asks; "" is by default.
+func isHere(address string) bool {
+	u, err := url.Parse(strings.TrimSpace(address))
+	return err == nil && (address == "" || slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, u.Hostname()))
 }
 
 // mustExist refuses a name that none of the files has.
@@ -145,19 +245,24 @@ func nameOf(n *layer.Node) (reference, bool) {
 	return reference{name, n.At}, true
 }
 
-// namesIn returns those of a list, which may be one text with commas.
+// namesIn returns those of a list.
 func namesIn(n *layer.Node) []reference {
+	var out []reference
+	for _, one := range valuesIn(n) {
+		if name, ok := nameOf(one); ok {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// valuesIn returns the elements of a list of values, which may be one text with commas.
+func valuesIn(n *layer.Node) []*layer.Node {
 	list, isList := n.List()
 	if !isList && n.Scalar() != "" {
 		for _, name := range strings.Split(n.Scalar(), ",") {
 			list = append(list, layer.Build(strings.TrimSpace(name), n.At.File, func(string) (int, bool) { return n.At.Line, true }))
 		}
 	}
-	var out []reference
-	for _, one := range list {
-		if name, ok := nameOf(one); ok {
-			out = append(out, name)
-		}
-	}
-	return out
+	return list
 }

@@ -60,6 +60,7 @@ type Options struct {
 type Found struct {
 	Configs  []Config
 	Dynamic  []*layer.Node // Traefik's dynamic configurations, each as its file has it
+	Static   []*layer.Node // Traefik's static configurations
 	Mistakes []*layer.Mistake
 	Notes    []string // what is not wrong but good to know
 	Others   []string // middlewares that are not CART's
@@ -177,6 +178,7 @@ func isRust(n *layer.Node) bool {
 
 // static learns what the plugin is called.
 func (s *search) static(n *layer.Node) {
+	s.found.Static = append(s.found.Static, n)
 	known := false
 	for _, kind := range []string{"plugins", "localPlugins"} {
 		plugins := n.Get("experimental", kind)
