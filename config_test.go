@@ -675,6 +675,18 @@ func TestValidate_saysWhatAnUnknownKeyMayMean(t *testing.T) {
 		{"metrics", "/m", "(no such key here; it belongs in endpoints.metrics)"},
 		{"retryStatuses", []interface{}{"500"}, "retryStatuses = a list of 1 is not allowed (no such key here; it belongs in proxy.retryStatuses)"},
 		{"apiKeyFile", nil, "apiKeyFile = nothing is not allowed (no such key here; it belongs in workers[].apiKeyFile)"},
+		{"retries", "3", "retries = \"3\" is not allowed (no such key; did you mean proxy.maxRetries?)"},
+		{"apiKey", "s3cret", "apiKey = \"...\" is not allowed (no such key; did you mean workers[].apiKeyFile?)"},
+		{"api_key", "s3cret", "api_key = \"...\" is not allowed (no such key; did you mean workers[].apiKeyFile?)"},
+		{"healthCheck", map[string]interface{}{"path": "/health"}, "(no such key; did you mean health?)"},
+		{"servers", []interface{}{"http://a"}, "servers = a list of 1 is not allowed (no such key; did you mean workers?)"},
+		{"replicas", nil, "did you mean workers?)"},
+		{"backends", nil, "did you mean workers?)"},
+		{"weight", "3", "(no such key; did you mean workers[].loadPenalty? A higher penalty gets less)"},
+		{"max-body-size", "1000", "did you mean proxy.maxBodyBytes?)"},
+		{"timeout", "5s", "(no such key; did you mean proxy.requestTimeout, health.timeout or circuitBreaker.timeout?)"},
+		{"Strategy", "random", "did you mean policy?)"},
+		{"algorithm", "random", "did you mean policy?)"},
 		{"x", "5", "x = \"5\" is not allowed (no such key; see docs/settings.md"},
 	} {
 		c := CreateConfig()
@@ -686,17 +698,47 @@ func TestValidate_saysWhatAnUnknownKeyMayMean(t *testing.T) {
 	c := CreateConfig()
 	c.Proxy.Unknown = map[string]interface{}{"retryStatus": "500"}
 	c.Cache.Unknown = map[string]interface{}{"maxLoad": "7", "Threshold": "0.5"}
-	c.Workers = []WorkerConfig{{URL: "http://a"}, {URL: "http://b", Unknown: map[string]interface{}{"URL": "http://c", "maxlod": "1"}}}
+	c.Workers = []WorkerConfig{{URL: "http://a"}, {URL: "http://b", Unknown: map[string]interface{}{"URL": "http://c", "maxlod": "1", "weight": "2", "apiKey": "s3cret", "healthCheck": "/x"}}}
 	_, err := validate(c)
 	for _, want := range []string{
 		"proxy.retryStatus = \"500\" is not allowed (no such key; did you mean proxy.retryStatuses?)",
 		"cache.maxLoad = \"7\" is not allowed (no such key here; it belongs in maxLoad on top or workers[].maxLoad)",
 		"cache.Threshold = \"0.5\" is not allowed (the same key as cache.threshold, which is there in another spelling: keep one of them)",
 		"workers[1].URL = \"http://c\" is not allowed (the same key as workers[1].url, which is there in another spelling",
+		"workers[1].weight = \"2\" is not allowed (no such key; did you mean workers[1].loadPenalty? A higher penalty gets less)",
+		"workers[1].apiKey = \"...\" is not allowed (no such key; did you mean workers[1].apiKeyFile?)",
+		"workers[1].healthCheck = \"/x\" is not allowed (no such key; did you mean health on top?)",
 		"workers[1].maxlod = \"1\" is not allowed (no such key; did you mean workers[1].maxLoad?)",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("validate(unknown keys below the top) = %v, want %q in it", err, want)
+		}
+	}
+}
+
+// TestOtherWords: what others call otherwise has a name here, and is no name here.
+func TestOtherWords(t *testing.T) {
+	all := placesOf("", fullConfig(), nil)
+	known := map[string]bool{}
+	for _, p := range all {
+		known[p.path()] = true
+	}
+	names := []string{"apiKey", "api_keys", "health-check", "healthChecks", "servers", "Replicas", "backends", "upstreams", "weight",
+		"max_body_size", "retries", "retry", "timeout", "strategy", "ALGORITHM"}
+	for _, name := range names {
+		words := OtherWords(name)
+		if len(words) == 0 {
+			t.Errorf("OtherWords(%s) = none, want a key", name)
+		}
+		for _, word := range words {
+			if !known[word] {
+				t.Errorf("OtherWords(%s) = %v, want keys that there are", name, words)
+			}
+		}
+	}
+	for _, p := range all {
+		if words := OtherWords(p.name); len(words) > 0 && p.name != "timeout" {
+			t.Errorf("OtherWords(%s) = %v, want none of a key that there is", p.name, words)
 		}
 	}
 }

@@ -60,6 +60,9 @@ func meant(prefix, name string, value interface{}, all []place) (hint, near stri
 			elsewhere = append(elsewhere, p.path())
 		}
 	}
+	if words := OtherWords(name); len(words) > 0 {
+		return inOtherWords(prefix, level, words, there), lastOf(words[0])
+	}
 	near = Nearest(name, here)
 	switch {
 	case near != "" && len(there) > 0:
@@ -73,6 +76,55 @@ func meant(prefix, name string, value interface{}, all []place) (hint, near stri
 		return "no such key; did you mean " + path + "?", lastOf(path)
 	}
 	return "no such key; see docs/settings.md for all there are", ""
+}
+
+// OtherWords returns the keys that do what other gateways call so, none if no other name is known for any.
+func OtherWords(name string) []string {
+	switch strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name)) {
+	case "apikey", "apikeys":
+		return []string{"workers[].apiKeyFile"}
+	case "healthcheck", "healthchecks":
+		return []string{"health"}
+	case "servers", "replicas", "backends", "upstreams":
+		return []string{"workers"}
+	case "weight":
+		return []string{"workers[].loadPenalty"}
+	case "maxbodysize":
+		return []string{"proxy.maxBodyBytes"}
+	case "retries", "retry":
+		return []string{"proxy.maxRetries"}
+	case "timeout":
+		return []string{"proxy.requestTimeout", "health.timeout"}
+	case "strategy", "algorithm":
+		return []string{"policy"}
+	}
+	return nil
+}
+
+// inOtherWords suggests what OtherWords has, and of the keys called the same elsewhere those that it does not have.
+func inOtherWords(prefix, level string, words, there []string) string {
+	var paths []string
+	for _, path := range words {
+		if level == "workers[]." && strings.HasPrefix(path, level) {
+			path = prefix + lastOf(path)
+		}
+		paths = append(paths, path)
+	}
+	all := "," + strings.Join(words, ",") + ","
+	for _, path := range there {
+		if !strings.Contains(all, ","+path+",") {
+			paths = append(paths, path)
+		}
+	}
+	hint := paths[0]
+	if prefix != "" || len(paths) > 1 {
+		hint = anyOf(paths)
+	}
+	hint = "no such key; did you mean " + hint + "?"
+	if words[0] == "workers[].loadPenalty" {
+		hint += " A higher penalty gets less"
+	}
+	return hint
 }
 
 // takes tells whether a key can have a value of that kind.

@@ -91,6 +91,8 @@ var conversions = []struct{ what, source, result, account string }{
 	{"what the Rust router does not have", "cache: {max_tree_bytes: 1MiB}\npolicy: random", "maxTreeBytes: 1MiB", "policy = random: policy"},
 	{"level trace", "logging: {level: trace}", "logLevel: debug", "logLevel = debug"},
 	{"a filter", "logging: {level: 'warn,cache_aware_router=error'}", "logLevel: error", "no filters by module"},
+	{"the format", "logging: {format: JSON}", "logFormat: json", "logging.format = JSON: logFormat"},
+	{"the format as a text", "log: {format: text}", "logFormat: text", "log.format = text: logFormat"},
 	{"an empty section", "health:", "", "health: empty, changes nothing"},
 	{"the port", "server: {port: 8080}", "address: 127.0.0.1:8081", "server.port = 8080: entryPoints.llm.address"},
 	{"the API does not tell others", "policy: random", "address: 127.0.0.1:8080", "server: not set"},
@@ -119,6 +121,11 @@ var losses = []struct{ what, source, account string }{
 	{"a port that is none", "server: {port: http}", "server.port = http: NOT CARRIED OVER: want a port"},
 	{"a section that is none", "cache: fast", "cache = fast: NOT CARRIED OVER"},
 	{"a level that is none", "logging: {level: loud}", "logging.level = loud: NOT CARRIED OVER: want trace, debug"},
+	{"a format that is none", "logging: {format: pretty}", "logging.format = pretty: NOT CARRIED OVER: want json or text"},
+	{"a secret", "api_key: sk-hunter2", "config.yaml:2: api_key = ...: NOT CARRIED OVER: neither the Rust router nor CART has such a key; CART has workers[].apiKeyFile"},
+	{"secrets in a list", "auth: {api_keys: [sk-hunter2, sk-hunter2]}", "auth.api_keys = [..., ...]: NOT CARRIED OVER"},
+	{"a secret of the server", "server: {auth_token: sk-hunter2}", "server.auth_token = ...: NOT CARRIED OVER"},
+	{"what CART calls otherwise", "timeout: 5", "timeout = 5: NOT CARRIED OVER: neither the Rust router nor CART has such a key; CART has proxy.requestTimeout and health.timeout"},
 	{"a value that CART refuses", "cache: {threshold: 2}", `dynamic/cart.yml: cache.threshold = "2" is not allowed (want a number from 0 to 1)`},
 }
 
@@ -126,16 +133,17 @@ func TestMigrate_namesWhatIsLost(t *testing.T) {
 	for _, row := range losses {
 		t.Run(row.what, func(t *testing.T) {
 			status, stdout, stderr := migrateText(t, "workers: [{url: http://127.0.0.1:8001, max_load: 3}]\n"+row.source+"\n")
-			if status != exitFault || !strings.Contains(stdout, "maxLoad: 3") || !strings.Contains(stderr, row.account) {
+			if status != exitFault || !strings.Contains(stdout, "maxLoad: 3") || !strings.Contains(stderr, row.account) || strings.Contains(stdout+stderr, "hunter2") {
 				t.Errorf("cart migrate %q = %d\n%s\n%s\nwant 1 and %q", row.source, status, stdout, stderr, row.account)
 			}
 		})
 	}
 	for source, want := range map[string]string{
-		"workers: [{url: http://a, weight: 3}]": "workers[0].weight = 3: NOT CARRIED OVER",
-		"workers: [{max_load: 3}]":              "NOT CARRIED OVER: it has no url",
-		"workers: http://a":                     "workers = http://a: NOT CARRIED OVER: want a list",
-		"cache: {threshold: 0.5}":               "workers: not set",
+		"workers: [{url: http://a, weight: 3}]":  "workers[0].weight = 3: NOT CARRIED OVER: a worker has no such setting; CART has workers[].loadPenalty",
+		"workers: [{url: http://a, api_key: k}]": "workers[0].api_key = ...: NOT CARRIED OVER: a worker has no such setting; CART has workers[].apiKeyFile",
+		"workers: [{max_load: 3}]":               "NOT CARRIED OVER: it has no url",
+		"workers: http://a":                      "workers = http://a: NOT CARRIED OVER: want a list",
+		"cache: {threshold: 0.5}":                "workers: not set",
 	} {
 		if status, _, stderr := migrateText(t, source+"\n"); status != exitFault || !strings.Contains(stderr, want) {
 			t.Errorf("cart migrate %q = %d, %q, want 1 and %q", source, status, stderr, want)

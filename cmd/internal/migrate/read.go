@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cart-llm/cart"
 	"github.com/cart-llm/cart/cmd/internal/layer"
 )
 
@@ -26,20 +27,23 @@ func (s settings) keys() []string {
 }
 
 func (m *migration) note(n *layer.Node, key, format string, args ...any) {
-	m.account = append(m.account, Line{At: n.At, Key: key, Value: shown(n), What: fmt.Sprintf(format, args...)})
+	m.account = append(m.account, Line{At: n.At, Key: key, Value: shown(key, n), What: fmt.Sprintf(format, args...)})
 }
 
 func (m *migration) lost(n *layer.Node, key, format string, args ...any) {
 	what := "NOT CARRIED OVER: " + fmt.Sprintf(format, args...)
-	m.account = append(m.account, Line{At: n.At, Key: key, Value: shown(n), What: what, Lost: true})
+	m.account = append(m.account, Line{At: n.At, Key: key, Value: shown(key, n), What: what, Lost: true})
 }
 
-// shown returns a value for the account, without passwords.
-func shown(n *layer.Node) string {
+// hidden is what cart.Show makes of a value that may be secret.
+var hidden = cart.Show("password", "x")
+
+// shown returns the value of a key for the account, without what may be secret.
+func shown(key string, n *layer.Node) string {
 	if list, ok := n.List(); ok {
 		texts := make([]string, len(list))
 		for i, element := range list {
-			texts[i] = shown(element)
+			texts[i] = shown(key, element)
 		}
 		return "[" + strings.Join(texts, ", ") + "]"
 	}
@@ -49,6 +53,9 @@ func shown(n *layer.Node) string {
 	text := n.Scalar()
 	if address, err := url.Parse(text); err == nil && address.User != nil {
 		return address.Redacted()
+	}
+	if text != "" && cart.Show(key, text) == hidden {
+		return "..."
 	}
 	return text
 }
@@ -150,7 +157,7 @@ func (m *migration) readWorkers(n *layer.Node) {
 					m.note(one, name+".load_penalty", "loadPenalty of this worker in dynamic/cart.yml")
 				}
 			default:
-				m.lost(one, name+"."+key, "a worker has no such setting")
+				m.lost(one, name+"."+key, "a worker has no such setting%s", insteadOf(key))
 			}
 		}
 		if w.url == "" {
@@ -172,7 +179,7 @@ func (m *migration) workersAt() string {
 func (m *migration) setting(key string, n *layer.Node) {
 	s, unit, ok := lookup(key)
 	if !ok {
-		m.lost(n, key, "neither the Rust router nor CART has such a key")
+		m.lost(n, key, "neither the Rust router nor CART has such a key%s", insteadOf(key))
 		return
 	}
 	if n.Null() {
@@ -202,6 +209,15 @@ func (m *migration) setting(key string, n *layer.Node) {
 	m.note(n, key, "%s", what)
 }
 
+// insteadOf names what CART calls otherwise, "" if it has nothing.
+func insteadOf(key string) string {
+	words := cart.OtherWords(key[strings.LastIndex(key, ".")+1:])
+	if len(words) == 0 {
+		return ""
+	}
+	return "; CART has " + strings.Join(words, " and ")
+}
+
 // valueOf reads a list or a single value; numbers that are durations get their unit.
 func valueOf(n *layer.Node, s setting, unit string) value {
 	v := value{text: n.Scalar()}
@@ -218,8 +234,18 @@ func valueOf(n *layer.Node, s setting, unit string) value {
 	return v
 }
 
-// logging carries the level over. It may be a filter such as cache_aware_router=debug,info.
+// logging carries the level and the format over. The level may be a filter such as cache_aware_router=debug,info.
 func (m *migration) logging(key string, n *layer.Node) {
+	if key == "logging.format" || key == "log.format" {
+		format := strings.ToLower(n.Scalar())
+		if format != "json" && format != "text" {
+			m.lost(n, key, "want json or text; CART logs as json")
+			return
+		}
+		m.settings["logFormat"] = value{text: format}
+		m.note(n, key, "logFormat")
+		return
+	}
 	if key != "logging.level" && key != "log.level" {
 		m.lost(n, key, "neither the Rust router nor CART has such a key")
 		return
