@@ -167,9 +167,13 @@ func (r *Report) config(c source.Config, o Options) {
 	for _, f := range append(cart.Advise(config), unused(c.Node, config)...) {
 		r.Notes = append(r.Notes, Fault{c.Node.Locate(f.Key), c.Name + ": " + f.Text}.String())
 	}
-	if len(r.Faults) > before {
-		return
+	if len(r.Faults) == before {
+		r.isGood(c, config)
 	}
+}
+
+// isGood notes that a configuration has no fault in itself.
+func (r *Report) isGood(c source.Config, config *cart.Config) {
 	if len(config.Workers) == 0 && config.Discovery.Service == "" && config.Discovery.DNS == "" {
 		r.Notes = append(r.Notes, Fault{c.Node.Locate("workers"), c.Name + ": no workers are configured: every request gets 503"}.String())
 	}

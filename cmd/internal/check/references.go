@@ -129,7 +129,8 @@ func (r *referrer) router(protocol, name string) {
 
 // What Traefik has itself, some of it only if it is turned on.
 var (
-	internalServices    = []string{"noop@internal", "api@internal", "dashboard@internal", "ping@internal", "prometheus@internal", "rest@internal", "acme-http@internal"}
+	internalServices = []string{"noop@internal", "api@internal", "dashboard@internal", "ping@internal", "prometheus@internal",
+		"rest@internal", "acme-http@internal"}
 	internalMiddlewares = []string{"dashboard_redirect@internal", "dashboard_stripprefix@internal"}
 )
 
@@ -173,7 +174,8 @@ func (r *referrer) enters(list *layer.Node, key string) {
 		if near := cart.Nearest(name, r.entryPoints); near != "" {
 			hint = "did you mean " + near + "?"
 		}
-		missing = append(missing, Fault{one.At, fmt.Sprintf("%s = %q is not allowed (no such name in entryPoints of the static configuration; %s)", key, name, hint)})
+		text := "%s = %q is not allowed (no such name in entryPoints of the static configuration; %s)"
+		missing = append(missing, Fault{one.At, fmt.Sprintf(text, key, name, hint)})
 	}
 	if len(missing) == len(names) {
 		r.faults = append(r.faults, missing...)
@@ -187,24 +189,28 @@ func (r *referrer) enters(list *layer.Node, key string) {
 // discovery refuses a service of the file provider that none of the files has, if they have others.
 func (r *referrer) discovery(c source.Config) {
 	n := c.Node.Get("discovery", "service")
+	if n.Scalar() != "" && r.withoutAPI && isHere(c.Node.Get("discovery", "api", "address").Scalar()) {
+		text := c.Name + ": discovery.service needs Traefik's API: api is not enabled in the static configuration"
+		r.hints = append(r.hints, Fault{n.At, text}.String())
+	}
 	services := r.services["http"]
 	name, isFile := strings.CutSuffix(strings.TrimSpace(n.Scalar()), "@file")
-	switch near := cart.Nearest(name, slices.Sorted(maps.Keys(services))); {
-	case !isFile || services[name] != nil || len(services)+len(r.routers["http"]) == 0:
-	case len(services) == 0: // they may be in a file of their own
-		r.hints = append(r.hints, fmt.Sprintf("%s: %s: discovery.service = %q: none of these files has http.services: check all files of the directory together",
-			n.At, c.Name, name+"@file"))
-	default:
-		hint := "check all files of the directory together"
-		if near != "" {
-			hint = "did you mean " + near + "@file?"
+	if !isFile || services[name] != nil {
+		return
+	}
+	key := fmt.Sprintf("%s: discovery.service = %q", c.Name, name+"@file")
+	hint := "check all files of the directory together"
+	if len(services) == 0 { // they may be in a file of their own
+		if len(r.routers["http"]) > 0 {
+			r.hints = append(r.hints, Fault{n.At, key + ": none of these files has http.services: " + hint}.String())
 		}
-		r.spoiled[c.Name] = true
-		r.faults = append(r.faults, Fault{n.At, fmt.Sprintf("%s: discovery.service = %q is not allowed (no such name in http.services; %s)", c.Name, name+"@file", hint)})
+		return
 	}
-	if n.Scalar() != "" && r.withoutAPI && isHere(c.Node.Get("discovery", "api", "address").Scalar()) {
-		r.hints = append(r.hints, fmt.Sprintf("%s: %s: discovery.service needs Traefik's API: api is not enabled in the static configuration", n.At, c.Name))
+	if near := cart.Nearest(name, slices.Sorted(maps.Keys(services))); near != "" {
+		hint = "did you mean " + near + "@file?"
 	}
+	r.spoiled[c.Name] = true
+	r.faults = append(r.faults, Fault{n.At, key + " is not allowed (no such name in http.services; " + hint + ")"})
 }
 
 // isHere tells whether an address is on the machine that asks; "" is by default.
