@@ -124,8 +124,8 @@ type silence struct {
 	timer  *time.Timer // until the next question
 }
 
-// leastSilence is the wait from which on it is done so. A shorter one is exact: see watchedBody. Who waits for minutes wants to be rid
-// of what is dead some day; who sets less wants it soon.
+// leastSilence is the wait from which on it is done so. A shorter one is exact: see watchedBody. Who waits for minutes wants to
+// be rid of what is dead some day; who sets less wants it soon.
 const leastSilence = time.Minute
 
 // silenceSteps is how often it asks in one wait.
