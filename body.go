@@ -114,8 +114,9 @@ func (b *watchedBody) Close() error {
 // body holds that lock meanwhile. So the answer comes with the bytes, and at once when bytes are there that nobody has read yet:
 // a client that is slow is not taken for a replica that is silent.
 //
-// More exactly, the lock comes with the first event after the question and the answer with the second one. No stream whose pauses
-// are shorter than its wait may be given up, so that is done when a question has had no answer for two waits.
+// More exactly, the answer comes with the third event after the question. A mutex may pass by who asked for it once, so the lock
+// comes with the second event, and what is read there with the one after it. No stream whose pauses are shorter than its wait
+// may be given up, so that is done when a question has had no answer for three waits.
 type silence struct {
 	body   io.Reader
 	ctx    context.Context // of the attempt
@@ -131,6 +132,9 @@ const leastSilence = time.Minute
 // silenceSteps is how often it asks in one wait.
 const silenceSteps = 8
 
+// mostSilence is how many waits a question may have no answer.
+const mostSilence = 3
+
 // newSilence begins to watch. Its frame lives as long as the stream, with those of its callers: it is for loops to call.
 func newSilence(ctx context.Context, body io.Reader, wait time.Duration, giveUp func()) *silence {
 	s := &silence{body: body, ctx: ctx, wait: wait, giveUp: giveUp}
@@ -143,7 +147,7 @@ func (s *silence) ask() {
 	if s.ctx.Err() != nil {
 		return
 	}
-	end := time.AfterFunc(2*s.wait, s.giveUp)
+	end := time.AfterFunc(mostSilence*s.wait, s.giveUp)
 	_, err := s.body.Read(nil)
 	end.Stop()
 	if err == nil && s.ctx.Err() == nil {

@@ -142,7 +142,7 @@ type ProxyConfig struct {
 	FirstByteTimeout string `json:"firstByteTimeout,omitempty"`
 	// RequestTimeout bounds the whole exchange, retries included; 0 (default) = none.
 	RequestTimeout string `json:"requestTimeout,omitempty"`
-	// StreamIdleTimeout ends an answer of which nothing has come for that long; 0 = never. From 1m on, a stream is ended after two
+	// StreamIdleTimeout ends an answer of which nothing has come for that long; 0 = never. From 1m on, a stream is ended after three
 	// times that and up to an eighth more. Default 5m.
 	StreamIdleTimeout string `json:"streamIdleTimeout,omitempty"`
 	// MaxBodyBytes bounds the body of a routed request; above it 413. Default 67108864 (64 MiB).

@@ -227,13 +227,22 @@ func (p *pool) lookFailed(err error, now time.Time) {
 		return
 	}
 	// Nobody says any more that what was down is down, so it is up to CART's own probes.
-	for i := range d.servers {
-		if d.servers[i].down {
-			d.servers = append([]server{}, d.servers...)
-			for j := range d.servers {
-				d.servers[j].down = false
+	list := d.servers
+	if d.succeeded.IsZero() {
+		list = d.former
+	}
+	for i := range list {
+		if list[i].down {
+			believed := append([]server{}, list...)
+			for j := range believed {
+				believed[j].down = false
 			}
-			p.setWorkers(p.set.source.tune(d.servers))
+			if d.succeeded.IsZero() {
+				d.former = believed
+			} else {
+				d.servers = believed
+			}
+			p.setWorkers(p.set.source.tune(believed))
 			return
 		}
 	}

@@ -201,6 +201,28 @@ func TestDiscovery_theLastListStaysInTrouble(t *testing.T) {
 	}
 }
 
+func TestDiscovery_theFormerSourcesWordGetsOldToo(t *testing.T) {
+	first, second := startAPI(t), startAPI(t)
+	first.list("http://a", "http://b!")
+	second.fail(func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "no", 500) })
+	p := quietPool(t, foundAt(first.url))
+	lookNow(t, p, noon)
+	set, err := validate(foundAt(second.url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.apply(set, "another source")
+	for i := 0; i < staleAfter; i++ {
+		if got := listed(p); got != "http://a http://b!" {
+			t.Errorf("after %d looks in vain replicas = %q, want what the former source said", i, got)
+		}
+		lookNow(t, p, noon.Add(time.Duration(i+1)*10*time.Second))
+	}
+	if got := listed(p); got != "http://a http://b" {
+		t.Errorf("after %d looks in vain replicas = %q, want CART's own probes to decide", staleAfter, got)
+	}
+}
+
 func TestDiscovery_anotherTroubleIsAnotherLine(t *testing.T) {
 	a := startAPI(t)
 	a.list("http://a")

@@ -116,8 +116,12 @@ func noteEnd(ex *exchange, p []byte) {
 	if at < 0 {
 		at = findRareTokens(p)
 	}
-	if at >= 0 {
-		ex.tail = around(p, at)
+	if at < 0 {
+		return
+	}
+	// What was noted at the stream's head is overwritten in part, maybe.
+	if found := around(p, at); ex.tail == nil || readUsage(found).prompt > 0 {
+		ex.tail = found
 	}
 }
 

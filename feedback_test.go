@@ -441,3 +441,18 @@ func TestReadAnswers_waitingIsBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestNoteEnd_keepsWhatTheHeadTold(t *testing.T) {
+	const told = `"usage":{"input_tokens":10,"cache_creation_input_tokens":0,"cache_read_input_tokens":90}`
+	for _, row := range []struct{ end, want string }{
+		{`kens":0,"cache_read_input_tokens":90}`, told}, // what was before it is overwritten
+		{strings.Replace(told, "90", "80", 1), strings.Replace(told, "90", "80", 1)},
+		{`data: [DONE]`, told},
+	} {
+		ex := &exchange{tail: []byte(told)}
+		noteEnd(ex, []byte(row.end))
+		if string(ex.tail) != row.want {
+			t.Errorf("after an end of %q tail = %q, want %q", row.end, ex.tail, row.want)
+		}
+	}
+}
