@@ -227,10 +227,7 @@ func (p *pool) lookFailed(err error, now time.Time) {
 		return
 	}
 	// Nobody says any more that what was down is down, so it is up to CART's own probes.
-	list := d.servers
-	if d.succeeded.IsZero() {
-		list = d.former
-	}
+	list := d.inForce()
 	for i := range list {
 		if list[i].down {
 			believed := append([]server{}, list...)
@@ -246,6 +243,14 @@ func (p *pool) lookFailed(err error, now time.Time) {
 			return
 		}
 	}
+}
+
+// inForce returns the list to go by: the former source's until this one has answered.
+func (d *discovery) inForce() []server {
+	if d.succeeded.IsZero() {
+		return d.former
+	}
+	return d.servers
 }
 
 // schedule says when to look again.
@@ -292,17 +297,11 @@ func (p *pool) setSource(now time.Time) {
 		return
 	}
 	if d.source != src.name() {
-		former := d.servers
-		if d.succeeded.IsZero() {
-			former = d.former
-		}
-		p.discovery = discovery{source: src.name(), since: now, former: former}
+		p.discovery = discovery{source: src.name(), since: now, former: d.inForce()}
 		d = &p.discovery
 	}
-	if !d.succeeded.IsZero() {
-		p.setWorkers(src.tune(d.servers))
-	} else if len(d.former) > 0 {
-		p.setWorkers(src.tune(d.former))
+	if list := d.inForce(); len(list) > 0 || !d.succeeded.IsZero() {
+		p.setWorkers(src.tune(list))
 	}
 	if src.service != "" {
 		d.client = newAPIClient(&src.api)
